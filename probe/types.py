@@ -1,0 +1,281 @@
+"""The nouns of the project: frozen dataclasses without behaviour of their own.
+
+Axis names used in every docstring: B images of a batch, N patch tokens of a grid (rows * cols,
+row-major), C channels, L layers, G jackknife groups, K permutation draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+Layout = Literal["NLC", "NHWC", "NCHW"]
+Point = Literal["attn_in", "block_out"]
+Side = Literal["output", "input"]
+PositionKind = Literal["absolute", "sinusoidal", "relative_bias", "rotary", "convolutional"]
+DType = Literal["float32", "bfloat16", "float16", "float64"]
+PermutationMode = Literal["image", "shared", "batch"]
+
+
+@dataclass(frozen=True, order=True)
+class Grid:
+    """A token grid, counted in tokens."""
+
+    rows: int
+    cols: int
+
+    @property
+    def tokens(self) -> int:
+        """Number of patch tokens, rows * cols."""
+        return self.rows * self.cols
+
+
+@dataclass(frozen=True)
+class PatchSite:
+    """The module whose output is the patch projection: where RPI shuffles.
+
+    `module` is a dotted name inside the model. When the module returns a tuple, its first element
+    holds the tokens.
+    """
+
+    module: str
+    grid: Grid
+    prefix: int
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class TokenSite:
+    """Where the tokens of one layer are read.
+
+    `module` is a dotted name inside the model; `side` says whether its output is read, or, for
+    post-norm designs whose attention takes the block's input, its first input. `prefix` tokens
+    stand in front of the grid and are never patch tokens.
+    """
+
+    layer: int
+    point: Point
+    module: str
+    grid: Grid
+    prefix: int
+    layout: Layout
+    side: Side = "output"
+
+
+@dataclass(frozen=True)
+class SwapTensors:
+    """Scale a signal by putting other tensors in place of named parameters or buffers.
+
+    `tensors(model, alpha)` returns {dotted name: replacement}; replacements have the shape, dtype
+    and device of what they replace.
+    """
+
+    tensors: Callable[[torch.nn.Module, float], Mapping[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class EditOutput:
+    """Scale a signal by editing the output of the module named by the position site."""
+
+    edit: Callable[[torch.Tensor, float], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class PositionSite:
+    """One positional signal of the model.
+
+    `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of an
+    absolute table that belong to prefix tokens. `rescale` is how alpha reaches the signal; None
+    means that it cannot be scaled (position from convolutions). `max_alpha` bounds alpha where the
+    signal saturates (Swin V2: 1).
+    """
+
+    kind: PositionKind
+    where: str
+    prefix: int = 0
+    rescale: SwapTensors | EditOutput | None = None
+    max_alpha: float = 2.0
+
+
+@dataclass(frozen=True)
+class FeatureSite:
+    """The last tokens before the head, for readouts.
+
+    `class_index` is the index of the class token among the prefix tokens, None when there is none.
+    """
+
+    module: str
+    grid: Grid
+    prefix: int
+    layout: Layout
+    class_index: int | None
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What a family declares about one loaded model at one image size.
+
+    `attn_in` and `block_out` hold one site per layer, in order of execution across stages;
+    `image_size` is (height, width) in pixels. `features` is None where a family declares none.
+    """
+
+    image_size: tuple[int, int]
+    patches: PatchSite
+    attn_in: tuple[TokenSite, ...]
+    block_out: tuple[TokenSite, ...]
+    positions: tuple[PositionSite, ...]
+    features: FeatureSite | None = None
+
+    def sites(self, point: Point) -> tuple[TokenSite, ...]:
+        """The sites of every layer at `point`."""
+        return self.attn_in if point == "attn_in" else self.block_out
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """From a decoded RGB image to the model's input.
+
+    `resize` is ("short", pixels), ("squash", (height, width)) or None; `crop` is (height, width),
+    centred, or None when `resize` already gives the size. `mean` and `std` are per channel, for
+    values in 0..1. `source` says where the settings come from (checkpoint, imagenet, half, FILE,
+    or protocol paper).
+    """
+
+    size: tuple[int, int]
+    resize: tuple[Literal["short"], int] | tuple[Literal["squash"], tuple[int, int]] | None
+    crop: tuple[int, int] | None
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    source: str
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model is meant, before anything is loaded.
+
+    `source` is `timm:NAME`, `hf:ID`, `file:PATH` (absolute once resolved) or `package:NAME`.
+    `options` go to the constructor. `family` forces a family; None lets the model's structure
+    choose. `preprocess` is a name (imagenet, half), a file, or None for the checkpoint's own.
+    """
+
+    name: str
+    source: str
+    arch: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+    family: str | None = None
+    preprocess: str | None = None
+    data: str | None = None
+    readout: str | None = None
+    labels: str | None = None
+    group: str | None = None
+    position: str | None = None
+    tags: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which weights these are. `weights` is `sha256:...` of the files, or `random:SEED`.
+
+    `resolved` is the full id that was loaded, such as `timm:deit_small_patch16_224.fb_in1k`;
+    `revision` is the hub commit, None for local files.
+    """
+
+    resolved: str
+    revision: str | None
+    weights: str
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run, in eval mode, with what its family declares.
+
+    `forward(images)` runs the unmodified module on float images (B, 3, height, width) and returns
+    its raw output; `predict(output)` turns that output into logits (B, classes), and is None for a
+    model without a head. `preprocess` is None when the checkpoint carries none and none was named.
+    """
+
+    spec: ModelSpec
+    identity: Identity
+    family: str
+    module: torch.nn.Module
+    anatomy: Anatomy
+    preprocess: Preprocess | None
+    forward: Callable[[torch.Tensor], Any]
+    predict: Callable[[Any], torch.Tensor] | None
+    classes: int | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """The RPI part of a condition."""
+
+    mode: PermutationMode
+    seed: int
+    draw: int = 0
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One setting of (permutation, alpha, corruption); the clean condition is the empty one.
+
+    `corruption` is a corruption's canonical text, such as `jpeg(quality=5)`. `signal` limits alpha
+    to one kind of positional signal.
+    """
+
+    permutation: Permutation | None = None
+    alpha: float = 1.0
+    corruption: str | None = None
+    signal: PositionKind | None = None
+
+    def __str__(self) -> str:
+        """The canonical text: parts joined by `+`, `clean` when there is none."""
+        parts = []
+        if self.permutation is not None:
+            p = self.permutation
+            parts.append(f"rpi(mode={p.mode},seed={p.seed},draw={p.draw})")
+        if self.alpha != 1.0:
+            only = f",signal={self.signal}" if self.signal else ""
+            parts.append(f"alpha={self.alpha!r}{only}")
+        if self.corruption is not None:
+            parts.append(self.corruption)
+        return "+".join(parts) or "clean"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A reported number: a value with its 95 % interval, or None with the reason."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One model, one data set, one condition: the unit that is planned, run, stored and resumed.
+
+    `settings` holds everything that can change its numbers; `key` is the hash of that.
+    """
+
+    key: str
+    model: str
+    condition: Condition
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A model that could not be measured: a row of its own, never the end of a batch."""
+
+    model: str
+    error: str
+    traceback: str | None = None
