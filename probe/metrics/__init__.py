@@ -1,0 +1,1 @@
+"""Additive statistics: updated batch by batch, then turned into numbers."""

@@ -1,0 +1,298 @@
+"""SSDC of every layer under one condition: an additive statistic over images, then numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from probe.numerics.distance import Metric, grid_distances, token_subset
+from probe.numerics.ranks import PairRanker
+from probe.numerics.relabel import ImageRelabelling, null_values
+from probe.numerics.similarity import (
+    HalfMatrix,
+    add_similarities,
+    image_similarities,
+    unit_tokens,
+)
+from probe.types import Grid
+
+Average = Literal["similarity", "image"]
+CONSTANT = "all token pairs are equally similar, or a token is zero or not finite"
+
+
+@dataclass(frozen=True)
+class LayerSSDC:
+    """SSDC of one layer under one condition.
+
+    Attributes:
+        grid: the token grid of the layer.
+        value: SSDC over all images; NaN where it is undefined.
+        leave_one_out: (G,) the value without each jackknife group.
+        null: (R,) values over relabelled tokens; empty where the value is undefined.
+        pairs: number of token pairs that were ranked.
+        subset: number of tokens they were taken from, None for all tokens of the grid.
+        reason: why the value is undefined, else None.
+    """
+
+    grid: Grid
+    value: float
+    leave_one_out: NDArray[np.float64]
+    null: NDArray[np.float64]
+    pairs: int
+    subset: int | None
+    reason: str | None
+
+
+class GridRanks:
+    """What all layers on one grid share: the tokens that are ranked, and their ranked distances."""
+
+    def __init__(self, grid: Grid, distance: Metric, seed: int) -> None:
+        """Rank the distances of `grid`; `seed` names the subset of a very large one."""
+        self.grid = grid
+        self.subset = token_subset(grid, seed)
+        self.ranker = PairRanker(grid_distances(grid, distance, self.subset))
+        self.half = HalfMatrix(self.ranker.tokens)
+
+    def unit(self, tokens: Tensor) -> Tensor:
+        """Patch tokens (B, grid tokens, C) -> unit tokens (B, ranked tokens, C)."""
+        if self.subset is not None:
+            tokens = tokens.index_select(1, torch.from_numpy(self.subset).to(tokens.device))
+        return unit_tokens(tokens)
+
+
+class SSDCStatistic:
+    """Running sums from which SSDC, its replicates and its null values follow.
+
+    Definition: arXiv 2606.00124. SSDC is the Spearman correlation, over token pairs i < j, between
+    cosine similarity and negated grid distance. `average="similarity"` ranks the cosines averaged
+    over images; `average="image"` ranks each image's own and averages the correlations. The two
+    are different numbers: averaging first removes what differs between images.
+
+    A high SSDC under clean images does not show that position is used: neighbouring patches show
+    similar things. Only its value under RPI separates the two.
+
+    Args:
+        grids: the grid of every layer.
+        distance: "l1" or "l2".
+        average: "similarity" or "image".
+        groups: number of jackknife groups.
+        seed: names the relabellings of the null, and the token subset of very large grids.
+        draw: number of the permutation draw; draws have their own relabellings.
+        shared: ranked grids made before, so that statistics of several conditions share them.
+    """
+
+    def __init__(
+        self,
+        grids: Sequence[Grid],
+        *,
+        distance: Metric,
+        average: Average,
+        groups: int,
+        seed: int,
+        draw: int = 0,
+        shared: dict[Grid, GridRanks] | None = None,
+    ) -> None:
+        """Start with no image."""
+        known = {} if shared is None else shared
+        for grid in grids:
+            if grid not in known:
+                known[grid] = GridRanks(grid, distance, seed)
+        self.grids = tuple(grids)
+        self.average = average
+        self.groups = groups
+        self._ranks = known
+        self._seed, self._draw = seed, draw
+        self._counts = np.zeros((len(grids), groups), dtype=np.int64)
+        self._similarity: list[Tensor | None] = [None] * len(grids)
+        self._image_sums = np.zeros((len(grids), groups))
+        self._undefined = np.zeros(len(grids), dtype=np.int64)
+        self._null_ranks: list[NDArray[np.float32] | None] = [None] * len(grids)
+        self._gathers: dict[tuple[Grid, int], NDArray[np.int64]] = {}
+
+    def update(
+        self, layer: int, tokens: Tensor, groups: NDArray[np.int64], indices: NDArray[np.int64]
+    ) -> None:
+        """Add a batch.
+
+        Args:
+            layer: which layer.
+            tokens: its patch tokens (B, N, C), row-major, in any floating dtype.
+            groups: (B,) the jackknife group of every image.
+            indices: (B,) the place of every image in its data set.
+        """
+        shared = self._ranks[self.grids[layer]]
+        unit = shared.unit(tokens.detach())
+        if self.average == "similarity":
+            self._add_similarities(layer, shared, unit, groups)
+        else:
+            self._add_images(layer, shared, unit, groups, indices)
+        np.add.at(self._counts[layer], groups, 1)
+
+    def _add_similarities(
+        self, layer: int, shared: GridRanks, unit: Tensor, groups: NDArray[np.int64]
+    ) -> None:
+        sums = self._similarity[layer]
+        if sums is None:
+            sums = unit.new_zeros(self.groups, shared.half.size)
+            self._similarity[layer] = sums
+        for group in np.unique(groups):
+            members = np.flatnonzero(groups == group)
+            chosen = unit[members[0] : members[0] + 1] if len(members) == 1 else unit[members]
+            add_similarities(shared.half, sums[group], chosen)
+
+    def _add_images(
+        self,
+        layer: int,
+        shared: GridRanks,
+        unit: Tensor,
+        groups: NDArray[np.int64],
+        indices: NDArray[np.int64],
+    ) -> None:
+        null = self._null_ranks[layer]
+        if null is None:
+            null = np.zeros(shared.ranker.pairs, dtype=np.float32)
+            self._null_ranks[layer] = null
+        step = max(1, 2**24 // shared.half.size)
+        for start in range(0, len(unit), step):
+            block = image_similarities(shared.half, unit[start : start + step])
+            for similarity, group, index in zip(
+                block, groups[start:], indices[start:], strict=False
+            ):
+                value, ranks = shared.ranker.ranks(similarity)
+                if np.isnan(value):
+                    self._undefined[layer] += 1
+                    continue
+                self._image_sums[layer, group] += value
+                null += ranks[self._gather(shared, int(index))]
+
+    def _gather(self, shared: GridRanks, index: int) -> NDArray[np.int64]:
+        """The relabelling of one image, kept while its layers pass by."""
+        key = (shared.grid, index)
+        if key not in self._gathers:
+            if len(self._gathers) > 256 or shared.ranker.pairs > 2**18:
+                self._gathers.clear()
+            relabelling = ImageRelabelling(shared.ranker, self._seed, self._draw)
+            self._gathers[key] = relabelling.gather(index)
+        return self._gathers[key]
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """The running sums as arrays, to be saved and given to `restore` or `merge`."""
+        arrays: dict[str, NDArray[np.generic]] = {
+            "counts": self._counts,
+            "image_sums": self._image_sums,
+            "undefined": self._undefined,
+        }
+        for layer, sums in enumerate(self._similarity):
+            if sums is not None:
+                arrays[f"similarity{layer}"] = sums.cpu().numpy()
+        for layer, ranks in enumerate(self._null_ranks):
+            if ranks is not None:
+                arrays[f"null{layer}"] = ranks
+        return arrays
+
+    def merge(self, state: dict[str, NDArray[np.generic]], device: torch.device) -> None:
+        """Add the running sums of other images; `device` is where tokens will come from."""
+        self._counts += state["counts"].astype(np.int64)
+        self._image_sums += state["image_sums"].astype(np.float64)
+        self._undefined += state["undefined"].astype(np.int64)
+        for layer in range(len(self.grids)):
+            if f"similarity{layer}" in state:
+                new = torch.from_numpy(np.array(state[f"similarity{layer}"])).to(device)
+                old = self._similarity[layer]
+                self._similarity[layer] = new if old is None else old + new
+            if f"null{layer}" in state:
+                ranks = np.array(state[f"null{layer}"], dtype=np.float32)
+                earlier = self._null_ranks[layer]
+                self._null_ranks[layer] = ranks if earlier is None else earlier + ranks
+
+    def finalise(self) -> list[LayerSSDC]:
+        """SSDC of every layer, with its leave-one-out values and null values."""
+        found: dict[int, LayerSSDC] = {}
+        for grid in dict.fromkeys(self.grids):
+            shared = self._ranks[grid]
+            layers = [layer for layer, g in enumerate(self.grids) if g == grid]
+            measured = {layer: self._measure(layer, shared.ranker) for layer in layers}
+            ranks = {i: m.ranks for i, m in measured.items() if m.ranks is not None}
+            null: dict[int, NDArray[np.float64]] = {}
+            if ranks:
+                matrices = np.stack(list(ranks.values()))
+                values = null_values(shared.ranker, matrices, self._seed, self._draw)
+                null = dict(zip(ranks, values, strict=True))
+            for layer in layers:
+                found[layer] = LayerSSDC(
+                    grid=grid,
+                    value=measured[layer].value,
+                    leave_one_out=measured[layer].replicates,
+                    null=null.get(layer, np.empty(0)),
+                    pairs=shared.ranker.pairs,
+                    subset=None if shared.subset is None else len(shared.subset),
+                    reason=measured[layer].reason,
+                )
+        return [found[layer] for layer in range(len(self.grids))]
+
+    def _measure(self, layer: int, ranker: PairRanker) -> _Measured:
+        used = np.flatnonzero(self._counts[layer])
+        images = int(self._counts[layer].sum())
+        if ranker.degenerate:
+            return _undefined(f"{ranker.tokens} tokens have no two different distances")
+        if images == 0:
+            return _undefined("no image was read")
+        if self.average == "image":
+            return self._measure_images(layer, images, used)
+        return self._measure_similarity(layer, images, used, ranker)
+
+    def _measure_images(self, layer: int, images: int, used: NDArray[np.int64]) -> _Measured:
+        lost = int(self._undefined[layer])
+        if lost:
+            return _undefined(f"undefined for {lost} of {images} images: {CONSTANT}")
+        sums, ranks = self._image_sums[layer], self._null_ranks[layer]
+        assert ranks is not None
+        total, rest = sums.sum(), images - self._counts[layer, used]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            replicates = (total - sums[used]) / rest  # one group alone: 0 / 0, no replicate
+        return _Measured(float(total / images), replicates, ranks / np.float32(images), None)
+
+    def _measure_similarity(
+        self, layer: int, images: int, used: NDArray[np.int64], ranker: PairRanker
+    ) -> _Measured:
+        sums = self._similarity[layer]
+        assert sums is not None
+        sums = sums.cpu()
+        pairs = self._ranks[self.grids[layer]].half.pairs
+        whole = sums.sum(0, dtype=torch.float64)
+        value, ranks = ranker.ranks(_mean(whole, images, pairs, sums.dtype))
+        if np.isnan(value):
+            return _undefined(CONSTANT)
+        replicates = np.full(len(used), np.nan)
+        for place, group in enumerate(used):
+            rest = images - int(self._counts[layer, group])
+            if rest:
+                without = _mean(whole - sums[group].double(), rest, pairs, sums.dtype)
+                replicates[place] = ranker.correlation(without)
+        return _Measured(value, replicates, ranks, None)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Value, replicates and unit ranks of one layer, or the reason why there are none."""
+
+    value: float
+    replicates: NDArray[np.float64]
+    ranks: NDArray[np.float32] | None
+    reason: str | None
+
+
+def _undefined(reason: str) -> _Measured:
+    return _Measured(float("nan"), np.empty(0), None, reason)
+
+
+def _mean(sums: Tensor, images: int, pairs: Tensor, dtype: torch.dtype) -> NDArray[np.floating]:
+    """Mean cosines of all pairs, in the precision they were summed in."""
+    mean: NDArray[np.floating] = (sums.index_select(0, pairs) / images).to(dtype).numpy()
+    return mean

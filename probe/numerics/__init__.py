@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: no files, no printing, no global random state."""
