@@ -1,0 +1,1 @@
+"""One file per command; each parses and delegates, with heavy imports inside."""
