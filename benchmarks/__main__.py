@@ -1,0 +1,8 @@
+"""`python -m benchmarks` runs every benchmark."""
+
+from __future__ import annotations
+
+from benchmarks import ssdc
+
+if __name__ == "__main__":
+    ssdc.main()

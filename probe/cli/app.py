@@ -1,0 +1,54 @@
+"""The command line: one app, and one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from probe import __version__
+from probe.cli.ssdc import ssdc
+from probe.cli.zoo import zoo_app
+from probe.errors import ProbeError
+
+app = typer.Typer(
+    name="probe",
+    help="Does a vision transformer organise its tokens by where they sit, or by what they show?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command()(ssdc)
+app.add_typer(zoo_app, name="zoo")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    """Does a vision transformer organise its tokens by where they sit, or by what they show?"""
+    if version:
+        typer.echo(f"probe {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a `ProbeError` becomes one line on standard error and its exit code."""
+    try:
+        app()
+    except ProbeError as error:
+        fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on from what was saved", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def fail(message: str, code: int) -> None:
+    """Print `message` as one line on standard error and exit."""
+    line = " ".join(message.split())
+    print(f"probe: {line}", file=sys.stderr)
+    sys.exit(code)

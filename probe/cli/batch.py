@@ -1,0 +1,199 @@
+"""What the commands share: one request over several models, progress, failures, files."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probe.errors import ProbeError, UsageError
+from probe.plan import Settings
+from probe.session import LoadOptions
+from probe.store import check_writable, slug, write_atomically
+from probe.types import Condition, Failure, ModelSpec
+
+if TYPE_CHECKING:
+    from probe.data.source import Source
+    from probe.session import Measured
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command's options, parsed."""
+
+    models: tuple[str, ...]
+    data: str | None
+    split: str | None
+    limit: int | None
+    conditions: tuple[Condition, ...]
+    settings: Settings
+    options: LoadOptions
+    arch: str | None
+    zoo: Path | None
+    runs: Path
+    fresh: bool
+    out: Path | None
+    json_path: str | None
+    p_values: bool
+
+
+def size_of(text: str) -> tuple[int, int]:
+    """(height, width) from "224" or "224x448".
+
+    Raises:
+        UsageError: for anything else.
+    """
+    match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
+        raise UsageError(f"--image-size must be pixels, as 224 or 224x448; got '{text}'")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def run_ssdc(request: Request) -> int:
+    """Run `probe ssdc`; returns the exit code, 1 if a model failed."""
+    from probe.derive import ssdc_result
+    from probe.report.figures import ssdc_figure
+    from probe.report.tables import layers_csv, summary_csv
+    from probe.report.terminal import ssdc_screen
+
+    def result(spec: ModelSpec, measured: Measured) -> dict[str, Any]:
+        clean, *draws = measured.records
+        return ssdc_result(spec.name, clean, draws, notes=measured.notes, p_values=request.p_values)
+
+    out = request.out or request.runs / "ssdc" / slug("+".join(request.models))
+    envelope, failures = run_models(request, out, result)
+    text = json.dumps(envelope, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    files: dict[str, bytes | str] = {"ssdc.json": text}
+    if envelope["results"]:
+        files |= {
+            "layers.csv": layers_csv(envelope),
+            "summary.csv": summary_csv(envelope),
+            **ssdc_figure(envelope),
+        }
+    for name, content in files.items():
+        write_atomically(out / name, content)
+    if request.json_path == "-":
+        sys.stdout.write(text)
+    else:
+        if request.json_path is not None:
+            write_atomically(Path(request.json_path), text)
+        from rich.console import Console
+
+        console = Console()
+        console.print(ssdc_screen(envelope))
+        console.print(
+            f"Written to {out}: {', '.join(sorted(files))}", highlight=False, markup=False
+        )
+    for failure in failures:
+        print(f"probe: {failure.model}: {failure.error}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def run_models(
+    request: Request, out: Path, result: Callable[[ModelSpec, Measured], dict[str, Any]]
+) -> tuple[dict[str, Any], list[Failure]]:
+    """Measure every model of the request; one that fails becomes a row and the others still run.
+
+    Raises:
+        UsageError: if the request itself is wrong; nothing has run then.
+        ProbeError: if no model can be measured, for want of data or of a folder to write into.
+    """
+    from probe.data.open import open_data
+    from probe.engine import taken
+    from probe.session import measure
+    from probe.zoo import load_zoo
+
+    zoo = load_zoo(request.zoo)
+    specs = [zoo.resolve(model, arch=request.arch) for model in request.models]
+    names = [spec.name for spec in specs]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UsageError(f"{', '.join(repeated)} is named more than once")
+    check_writable(out)
+    check_writable(request.runs)
+    sources: dict[str, Source] = {}
+    results, failures = [], []
+    for number, spec in enumerate(specs, start=1):
+        text = request.data or spec.data or "photos"
+        if text not in sources:
+            sources[text] = open_data(text, split=request.split, limit=request.limit)
+        source = sources[text]
+        title = spec.name if len(specs) == 1 else f"{spec.name} ({number}/{len(specs)})"
+        try:
+            with _progress(title, taken(source)) as (on_loaded, advance):
+                measured = measure(
+                    spec,
+                    source,
+                    request.conditions,
+                    request.settings,
+                    request.options,
+                    runs=request.runs,
+                    fresh=request.fresh,
+                    on_loaded=on_loaded,
+                    progress=advance,
+                )
+            results.append(result(spec, measured))
+        except UsageError:
+            raise
+        except ProbeError as error:
+            failures.append(Failure(spec.name, " ".join(str(error).split())))
+        except Exception as error:  # one broken model never ends a batch; its traceback is kept
+            failures.append(_unexpected(spec, error, out))
+    envelope = {
+        "schema": SCHEMA,
+        "results": results,
+        "failures": [{"model": f.model, "error": f.error} for f in failures],
+    }
+    return envelope, failures
+
+
+def _unexpected(spec: ModelSpec, error: Exception, out: Path) -> Failure:
+    path = out / f"failure-{slug(spec.name)}.txt"
+    trace = "".join(traceback.format_exception(error))
+    write_atomically(path, trace)
+    first = (str(error).splitlines() or [""])[0]
+    if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+        return Failure(spec.name, "out of memory; choose a smaller --batch-size", trace)
+    what = f"{type(error).__name__}: {first}"
+    return Failure(spec.name, f"unexpected {what}; the traceback is in {path}", trace)
+
+
+@contextmanager
+def _progress(
+    title: str, images: int | None
+) -> Iterator[tuple[Callable[[Any, int], None], Callable[[int], None]]]:
+    """A progress bar on standard error while a model runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield (lambda model, passes: None), (lambda count: None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("images x passes"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{title}: loading", total=None)
+
+        def on_loaded(_model: Any, passes: int) -> None:
+            bar.update(task, description=title, total=images and images * passes)
+
+        yield on_loaded, lambda count: bar.advance(task, count)

@@ -1,0 +1,136 @@
+"""Which passes a command needs, and the key that names everything that can change their numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any, Literal
+
+from probe import __version__
+from probe.errors import UsageError
+from probe.types import (
+    Condition,
+    DType,
+    Identity,
+    Pass,
+    Permutation,
+    PermutationMode,
+    Point,
+    Preprocess,
+)
+
+DIGESTED = ("families", "loading.py", "numerics", "metrics", "data", "hooks.py", "interventions.py", "engine.py")
+LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "scipy", "pillow")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pass is measured. All but `batch_size` and `workers` can change its numbers."""
+
+    site: Point = "attn_in"
+    distance: Literal["l1", "l2"] = "l1"
+    average: Literal["similarity", "image"] = "similarity"
+    seed: int = 0
+    dtype: DType = "float32"
+    batch_size: int = 32
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that no pass can be run with."""
+        if self.batch_size < 1:
+            raise UsageError(f"--batch-size must be at least 1, got {self.batch_size}")
+        if self.workers < 0:
+            raise UsageError(f"--workers must be 0 or more, got {self.workers}")
+        if self.seed < 0:
+            raise UsageError(f"--seed must be 0 or more, got {self.seed}")
+
+
+def ssdc_conditions(
+    rpi: PermutationMode | Literal["off"], draws: int, seed: int
+) -> tuple[Condition, ...]:
+    """The clean condition and, unless RPI is off, one condition per permutation draw.
+
+    Raises:
+        UsageError: if `draws` is below 1.
+    """
+    if draws < 1:
+        raise UsageError(f"--rpi-draws must be at least 1, got {draws}; --rpi off leaves RPI out")
+    clean = (Condition(),)
+    if rpi == "off":
+        return clean
+    return clean + tuple(Condition(Permutation(rpi, seed, draw)) for draw in range(draws))
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of `probe` and of every library whose code a number passes through."""
+    found = {"probe": __version__, "code": _code_digest()}
+    return found | {name: version(name) for name in LIBRARIES}
+
+
+@cache
+def _code_digest() -> str:
+    """Hash of the modules that a number passes through, so that changed code means a new key."""
+    digest = hashlib.sha256()
+    root = files("probe")
+    for name in DIGESTED:
+        entry = root / name
+        found = [entry] if entry.is_file() else sorted(entry.iterdir(), key=lambda e: e.name)
+        for file in found:
+            if file.name.endswith(".py"):
+                digest.update(f"{name}/{file.name}\0".encode())
+                digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def pass_settings(
+    *,
+    identity: Identity,
+    family: str,
+    options: Mapping[str, Any],
+    image_size: tuple[int, int],
+    preprocess: Preprocess,
+    data: Mapping[str, Any],
+    device: str,
+    settings: Settings,
+    groups: int,
+) -> dict[str, Any]:
+    """Everything that can change a pass's numbers but its condition, ready for JSON."""
+    return {
+        "resolved": identity.resolved,
+        "revision": identity.revision,
+        "weights": identity.weights,
+        "family": family,
+        "options": dict(options),
+        "image_size": list(image_size),
+        "preprocess": json.loads(json.dumps(asdict(preprocess))),
+        "data": dict(data),
+        "site": settings.site,
+        "distance": settings.distance,
+        "average": settings.average,
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "device": device,
+        "interval": f"95 %, delete-a-group jackknife over images, {groups} groups",
+        "versions": versions(),
+    }
+
+
+def make_passes(
+    conditions: Sequence[Condition], settings: Settings, common: Mapping[str, Any]
+) -> list[Pass]:
+    """One pass per condition, each with its key."""
+    passes = []
+    for condition in conditions:
+        own: dict[str, Any] = {**common, "condition": str(condition)}
+        if condition.permutation is not None and condition.permutation.mode == "batch":
+            own["batch_size"] = settings.batch_size  # it decides which images share a permutation
+        text = json.dumps(own, sort_keys=True, ensure_ascii=True, allow_nan=False)
+        key = hashlib.sha256(text.encode()).hexdigest()
+        passes.append(Pass(key=key, model=common["resolved"], condition=condition, settings=own))
+    return passes

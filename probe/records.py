@@ -1,0 +1,86 @@
+"""What a finished pass leaves behind, and its JSON.
+
+A record holds every layer's leave-one-out and null values, so that whatever is derived later
+(differences, ratios, means over draws or layers) uses the same replicates and needs no model.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+from probe.types import Grid
+
+
+def _decode(value: Any) -> NDArray[np.float32]:
+    if isinstance(value, str):
+        return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
+    return np.asarray(value, dtype=np.float32)
+
+
+def _encode(value: NDArray[np.float32]) -> str:
+    return base64.b64encode(value.astype("<f4").tobytes()).decode("ascii")
+
+
+Floats = Annotated[
+    NDArray[np.float32], BeforeValidator(_decode), PlainSerializer(_encode, return_type=str)
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class LayerRecord(_Model):
+    """SSDC of one layer under one condition, as `probe.metrics.ssdc.LayerSSDC` explains it.
+
+    `null` is float32, little-endian, base64 in JSON. Undefined numbers are None.
+    """
+
+    layer: int
+    grid: tuple[int, int]
+    value: float | None
+    leave_one_out: tuple[float | None, ...]
+    null: Floats
+    pairs: int
+    subset: int | None
+    reason: str | None
+
+    @property
+    def shape(self) -> Grid:
+        """The layer's grid."""
+        return Grid(*self.grid)
+
+
+class PassRecord(_Model):
+    """One model, one data set, one condition: its settings, its numbers, where they come from.
+
+    `settings` holds everything that can change a number, and `key` is their hash. `machine` holds
+    what cannot (workers, and the batch size where it names no permutation). `reason` is set, and
+    `layers` empty, when the condition does not apply to the model.
+    """
+
+    version: Literal[1] = 1
+    key: str
+    model: str
+    condition: str
+    settings: dict[str, Any]
+    machine: dict[str, Any]
+    images: int
+    skipped: tuple[tuple[str, str], ...] = ()
+    layers: tuple[LayerRecord, ...] = ()
+    notes: tuple[str, ...] = ()
+    reason: str | None = None
+
+    def to_json(self) -> str:
+        """Canonical JSON, one line, with a final newline."""
+        return self.model_dump_json(ensure_ascii=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> PassRecord:
+        """Read a record; raises pydantic's ValidationError for anything else."""
+        return cls.model_validate_json(text)

@@ -1,0 +1,136 @@
+"""Files of a runs folder: finished passes, unfinished sums, and atomic writing for all outputs.
+
+A folder is merged with another by copying: a pass's file name carries the hash of everything that
+can change its numbers, so equal names hold equal numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from probe.errors import StoreError
+from probe.records import PassRecord
+
+State = dict[str, NDArray[np.generic]]
+
+
+def slug(text: str, limit: int = 80) -> str:
+    """`text` as a file name: letters, digits, `.`, `_`, `+`, `=`, `-`; never a path."""
+    name = re.sub(r"[^A-Za-z0-9._+=-]+", "-", text).strip("-.")
+    return name[:limit] or "unnamed"
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write a file whole or not at all: into a temporary neighbour, flushed, then renamed.
+
+    Raises:
+        StoreError: if the folder cannot be written or the disk is full; nothing is left behind.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".new"
+        )
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}; choose another folder or free space"
+        ) from error
+
+
+def check_writable(folder: Path) -> None:
+    """Make `folder` and write a byte in it, before hours are spent on what could not be kept.
+
+    Raises:
+        StoreError: if that fails.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0")
+            file.flush()
+    except OSError as error:
+        raise StoreError(
+            f"cannot write into {folder}: {error.strerror or error}; choose another folder"
+        ) from error
+
+
+class Store:
+    """The passes under `root`: `passes/MODEL/CONDITION-KEY.json`, unfinished sums in `partial/`."""
+
+    def __init__(self, root: Path) -> None:
+        """Use `root`; it is made when something is saved."""
+        self.root = root
+
+    def path(self, model: str, condition: str, key: str) -> Path:
+        """Where the record of a pass lies."""
+        return self.root / "passes" / slug(model) / f"{slug(condition, 60)}-{key[:20]}.json"
+
+    def load(self, model: str, condition: str, key: str) -> PassRecord | None:
+        """The stored record of a pass, or None.
+
+        A file that is no record of that pass is renamed to `*.broken`, so that the pass runs again.
+        """
+        path = self.path(model, condition, key)
+        try:
+            record = PassRecord.from_json(path.read_bytes())
+            if record.key == key:
+                return record
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            pass
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        path.replace(path.with_suffix(".broken"))
+        return None
+
+    def save(self, record: PassRecord) -> Path:
+        """Write a finished pass; its unfinished sums are removed."""
+        path = self.path(record.model, record.condition, record.key)
+        write_atomically(path, record.to_json())
+        self.drop_partial(record.key)
+        return path
+
+    def save_partial(self, key: str, state: State) -> None:
+        """Keep the running sums of a pass."""
+        buffer = BytesIO()
+        np.savez(buffer, **state)  # type: ignore[arg-type]
+        write_atomically(self._partial(key), buffer.getvalue())
+
+    def load_partial(self, key: str) -> State | None:
+        """The running sums of a pass that was interrupted, or None."""
+        path = self._partial(key)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError):
+            path.unlink(missing_ok=True)  # half a file says nothing; the pass starts again
+            return None
+
+    def drop_partial(self, key: str) -> None:
+        """Forget the running sums of a pass."""
+        self._partial(key).unlink(missing_ok=True)
+
+    def _partial(self, key: str) -> Path:
+        return self.root / "partial" / f"{key[:20]}.npz"
