@@ -1,0 +1,1 @@
+"""What users see: screens, figures and tables, each a pure function of the JSON output."""

@@ -1,0 +1,82 @@
+"""One screen: its width, its characters, its footnotes, and what all screens say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
+from rich.table import Table
+from rich.text import Text
+
+from probe.report.chart import to_ascii
+from probe.report.format import Footnotes, one_line, pack
+
+GUIDE = (
+    "How to read: clean SSDC is high wherever neighbouring patches look alike; RPI shuffles the "
+    "patches and leaves positions in place, so what SSDC remains under RPI follows the position."
+)
+INTERVALS = "[low, high] 95 % jackknife interval over images"
+
+
+class Page:
+    """What the parts of one screen share: its width, its characters, its footnotes."""
+
+    def __init__(self, console: Console, options: ConsoleOptions) -> None:
+        """Take width and encoding from the console."""
+        self.console = console
+        self.options = options
+        self.width = options.max_width
+        self.notes = Footnotes()
+
+    def text(self, text: str, style: str = "") -> Text:
+        """Text as it is: no markup, no highlighting."""
+        return Text(to_ascii(text) if self.options.ascii_only else text, style, overflow="fold")
+
+    def lines(self, parts: Sequence[str], style: str = "") -> Text:
+        """Parts joined by dots, broken between parts."""
+        packed = pack(parts, " · ", lambda line: cell_len(line) <= self.width)
+        return self.text("\n".join(packed), style)
+
+    def table(self, columns: Mapping[str, Sequence[str]], folded: str | None = None) -> Table:
+        """A table from columns of cells; only the column named by `folded` may break a word."""
+        table = Table(
+            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, leading=0
+        )
+        for title in columns:
+            table.add_column(self.text(title), overflow="fold", no_wrap=title != folded)
+        for cells in zip(*columns.values(), strict=True):
+            table.add_row(*(self.text(c, "dim" if c.endswith("~") else "") for c in cells))
+        return table
+
+    def shown(self, table: Table) -> Table:
+        """The table; where it is too wide even so, its cells break instead of being cut."""
+        if not self.fits(table):
+            for column in table.columns:
+                column.no_wrap = False
+        return table
+
+    def fits(self, table: Table) -> bool:
+        """Whether the table needs no more columns than there are."""
+        wide = self.options.update_width(10 * self.width)
+        return self.console.measure(table, options=wide).maximum <= self.width
+
+
+def remarks(result: Mapping[str, Any]) -> list[str]:
+    """What else a reader must know: sampled pairs, images left out, the loader's notes."""
+    found = []
+    for entry in result["ranked"]:
+        rows, cols = entry["grid"]
+        if entry["tokens"] < rows * cols:
+            found.append(
+                f"grid {rows}x{cols}: {entry['tokens']:,} of {rows * cols:,} tokens ranked "
+                f"({entry['pairs']:,} pairs)"
+            )
+    skipped = result["skipped"]
+    if skipped:
+        listed = ", ".join(f"{name} ({reason})" for name, reason in skipped[:3])
+        rest = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
+        found.append(f"left out {len(skipped)} unreadable: {one_line(listed)}{rest}")
+    return found + [f"note: {one_line(note)}" for note in result["notes"]]
