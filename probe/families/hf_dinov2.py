@@ -1,0 +1,60 @@
+"""transformers DINOv2, with and without registers, as a model, a backbone or a classifier."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from probe.families.base import Family
+from probe.families.hf_sites import (
+    check_square,
+    dotted,
+    has,
+    instances,
+    only,
+    pair,
+    parent,
+    patch_grid,
+    plain_anatomy,
+    predict_logits,
+)
+from probe.families.positions import scaled_table
+from probe.types import Anatomy, PatchSite, PositionSite
+
+EMBEDDINGS = ("Dinov2Embeddings", "Dinov2WithRegistersEmbeddings")
+LAYERS = ("Dinov2Layer", "Dinov2WithRegistersLayer")
+
+
+def claims(model: nn.Module) -> bool:
+    """Whether the model is built from these embeddings and layers."""
+    return has(model, *EMBEDDINGS) and has(model, *LAYERS)
+
+
+def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
+    """Sites at `image_size` (height, width); DINOv2 interpolates its table to it by itself.
+
+    Registers join behind the class token after the table was added: they count among the prefix
+    tokens of every site, and have no row in the table.
+
+    Raises:
+        AnatomyError: if the position table is not square.
+    """
+    name, embeddings = only(model, *EMBEDDINGS)
+    projection = embeddings.patch_embeddings
+    check_square(pair(projection.image_size), image_size, always=True)
+    table = dotted(name, "position_embeddings")
+    rows = embeddings.position_embeddings.shape[1] - projection.num_patches
+    registers = getattr(embeddings, "register_tokens", None)
+    grid = patch_grid(image_size, projection.patch_size)
+    return plain_anatomy(
+        image_size,
+        PatchSite(dotted(name, "patch_embeddings"), grid, 0, "NLC"),
+        [block for block, _ in instances(model, *LAYERS)],
+        "norm1",
+        rows + (0 if registers is None else registers.shape[1]),
+        [PositionSite("absolute", table, rows, scaled_table(table))],
+        dotted(parent(name), "layernorm"),
+        class_index=0,
+    )
+
+
+FAMILY = Family("hf_dinov2", "hf", claims, anatomy, predict_logits)

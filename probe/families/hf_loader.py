@@ -1,0 +1,272 @@
+"""Loading transformers models: which class, which weights, what must match, how it is called."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from probe.errors import CheckpointError, UsageError, did_you_mean
+from probe.families.base import RawModel
+from probe.families.checkpoint import mismatch
+from probe.families.hf_files import CheckpointFiles, locate
+from probe.families.hf_preprocess import checkpoint_preprocess
+from probe.families.hf_quiet import quiet
+from probe.families.hf_sites import head_width, pair
+from probe.types import Identity, ModelSpec
+
+# Parts of whole image-and-text checkpoints that a vision tower does not have.
+TEXT_TOWER = ("text_model.", "text_projection.", "visual_projection.", "logit_scale", "logit_bias")
+# Never on the way of a token: a token for masked training, a buffer of 0..N-1.
+IDLE = ("mask_token", "position_ids")
+
+
+def load_hf(
+    spec: ModelSpec, *, image_size: tuple[int, int] | None, random_init: bool, seed: int
+) -> RawModel:
+    """Load a transformers image model in float32 and eval mode, without gradients.
+
+    The class is the classifier that the configuration names, else the bare image model: the vision
+    tower of a CLIP or SigLIP checkpoint, the encoder of a masked autoencoder (run without masking).
+    Bare models are built without a pooler, which no token passes.
+
+    Args:
+        spec: `hf:ID` or a folder with config.json. `options` are fields of the configuration.
+        image_size: (height, width) in pixels. None takes what the checkpoint's image processor
+            gives, else the configuration's. A processor that `Preprocess` cannot express is left
+            out, and a note says why. At another size than the configuration's, position
+            tables are interpolated by the library's own method, and a note says so.
+        random_init: the library's initialisation instead of weights; nothing but settings is
+            fetched.
+        seed: seed of that initialisation. The global generator is left as it was.
+
+    Raises:
+        CheckpointError: if files cannot be fetched or read, or the weights do not all match.
+        UsageError: if an option is no field of the configuration.
+    """
+    files = locate(spec, weights=not random_init)
+    model_class, config = _model_class(_config(files, spec), spec.source)
+    notes = [*files.notes, *_apply_options(config, spec.options)]
+    tower = getattr(config, "vision_config", config)
+    own = pair(tower.image_size)
+    preprocess = None
+    if files.processor:
+        try:
+            preprocess = checkpoint_preprocess(files.folder, spec.source)
+        except CheckpointError as refused:  # another preprocessing may have been chosen
+            notes.append(str(refused))
+    if image_size is None and preprocess is not None and preprocess.size != own:
+        notes.append(
+            f"run at {_by(preprocess.size)} px, to which the checkpoint's image processor brings "
+            f"images; its configuration says {_by(own)}"
+        )
+    size = image_size or (preprocess.size if preprocess is not None else own)
+    if size != own:
+        notes.append(
+            f"the model is made for {_by(own)} px; position tables that depend on the image size "
+            f"are interpolated to {_by(size)} by transformers"
+        )
+    if any(side % patch for side, patch in zip(size, pair(tower.patch_size), strict=True)):
+        notes.append(f"{_by(size)} px is no multiple of the patch size {_by(tower.patch_size)}")
+    if random_init:
+        module = _initialised(model_class, config, seed)
+        weights = f"random:{seed}"
+    else:
+        module, left_out = _pretrained(model_class, config, files, spec.source)
+        notes.extend(left_out)
+        weights = files.weights_hash()
+    module.eval().requires_grad_(False)
+    return RawModel(
+        module=module,
+        library="hf",
+        identity=Identity(spec.source, files.revision, weights),
+        image_size=size,
+        preprocess=preprocess,
+        forward=_forward(module, size, own),
+        classes=head_width(module),
+        notes=tuple(notes),
+    )
+
+
+def _by(size: Any) -> str:
+    height, width = pair(size)
+    return f"{height} x {width}"
+
+
+def _config(files: CheckpointFiles, spec: ModelSpec) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        with quiet():
+            return AutoConfig.from_pretrained(
+                files.folder, trust_remote_code=False, local_files_only=True
+            )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = str(error).strip() or type(error).__name__
+        if "trust_remote_code" in text:
+            raise CheckpointError(
+                f"{spec.source} needs code from its own repository, which is never run; choose a "
+                "checkpoint that transformers has the architecture of"
+            ) from error
+        raise CheckpointError(
+            f"{spec.source}: transformers cannot read its config.json: {text.splitlines()[0]}"
+        ) from error
+
+
+def _model_class(config: Any, resolved: str) -> tuple[Any, Any]:
+    """The class to build and the configuration that it takes: of the vision tower, if bare."""
+    from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_MAPPING
+
+    tower = getattr(config, "vision_config", config)
+    if None in (getattr(tower, "image_size", None), getattr(tower, "patch_size", None)):
+        raise CheckpointError(
+            f"{resolved} is a '{config.model_type}' model, which has no grid of image patches; "
+            "choose a vision transformer"
+        )
+    classifiers: Any = MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING.get(type(config), ())
+    for head in classifiers if isinstance(classifiers, tuple) else (classifiers,):
+        if head.__name__ == _named_class(config):
+            return head, config
+    model_class = MODEL_MAPPING.get(type(tower), None)
+    if model_class is None:
+        raise CheckpointError(
+            f"{resolved}: transformers has no bare model for '{tower.model_type}'; choose another"
+        )
+    return model_class, tower
+
+
+def _named_class(config: Any) -> str | None:
+    """The class that saved the checkpoint, None where the configuration does not say."""
+    return (config.architectures or [None])[0]
+
+
+def _apply_options(config: Any, options: Mapping[str, Any]) -> list[str]:
+    for name, value in options.items():
+        known = [*config.to_dict(), "num_labels"]
+        if name not in known:
+            raise UsageError(
+                f"'{name}' is no field of {type(config).__name__}.{did_you_mean(name, known)}"
+            )
+        setattr(config, name, value)
+    if getattr(config, "mask_ratio", 0):
+        config.mask_ratio = 0.0
+        return ["run without the masking of its pretraining: every patch, in order"]
+    return []
+
+
+def _constructor(model_class: Any) -> dict[str, Any]:
+    takes_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
+    return {"add_pooling_layer": False} if takes_pooler else {}
+
+
+def _initialised(model_class: Any, config: Any, seed: int) -> nn.Module:
+    for part in (config, getattr(config, "vision_config", config)):
+        part.dtype = torch.float32
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        module: nn.Module = model_class._from_config(config, **_constructor(model_class))
+    return module
+
+
+def _pretrained(
+    model_class: Any, config: Any, files: CheckpointFiles, resolved: str
+) -> tuple[nn.Module, list[str]]:
+    saved_by = _named_class(config)
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]):
+            module, info = model_class.from_pretrained(
+                files.folder,
+                config=config,
+                dtype=torch.float32,
+                local_files_only=True,
+                use_safetensors=files.weights[0].suffix == ".safetensors",
+                weights_only=True,
+                output_loading_info=True,
+                # So that the differing keys are listed; any of them is an error below.
+                ignore_mismatched_sizes=True,
+                **_constructor(model_class),
+            )
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{resolved}: reading its weights would run code from the file, or it is damaged; "
+            "save it as safetensors"
+        ) from error
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CheckpointError(f"{resolved}: its weights cannot be read: {reason}") from error
+    return module, _matched(module, info, saved_by, resolved)
+
+
+def _matched(
+    module: nn.Module, info: Mapping[str, Any], saved_by: str | None, resolved: str
+) -> list[str]:
+    """Notes on what was left out on purpose.
+
+    Raises:
+        CheckpointError: if anything else of the checkpoint or of the model found no partner.
+    """
+    unused = {key: _why_unused(module, key, saved_by) for key in info["unexpected_keys"]}
+    problem = mismatch(
+        [key for key in info["missing_keys"] if not key.endswith(IDLE)],
+        [key for key, why in unused.items() if why is None],
+        [f"{key} ({_x(file)} not {_x(model)})" for key, file, model in info["mismatched_keys"]],
+    )
+    problem = problem or "; ".join(str(message).splitlines()[0] for message in info["error_msgs"])
+    if problem:
+        raise CheckpointError(
+            f"{resolved}: the weights do not match {type(module).__name__}: {problem}; check "
+            "config.json"
+        )
+    reasons = sorted({why for why in unused.values() if why})
+    return [f"left out of the checkpoint: {', '.join(reasons)}"] if reasons else []
+
+
+def _x(size: Any) -> str:
+    return "x".join(str(side) for side in size)
+
+
+def _why_unused(module: nn.Module, key: str, saved_by: str | None) -> str | None:
+    """What part of a larger checkpoint a key without partner belongs to, None if of no known one.
+
+    A head of pretraining is one where the configuration names another class than was built, and
+    the key stands outside every part of the built model.
+    """
+    if head_width(module) is None and key.startswith(TEXT_TOWER):
+        return "text tower and projections"
+    if key.endswith(IDLE):
+        return "tokens and buffers of pretraining"
+    part = key.partition(".")[0]
+    if part == "pooler" and getattr(module, "pooler", None) is None:
+        return "pooler"
+    parts = {name.partition(".")[0] for name, _ in module.named_parameters()}
+    if saved_by not in (None, type(module).__name__) and part not in parts:
+        return f"head of {saved_by}"
+    return None
+
+
+def _forward(
+    module: nn.Module, image_size: tuple[int, int], own_size: tuple[int, int]
+) -> Callable[[Tensor], Any]:
+    """How the library wants the model called at `image_size`."""
+    embeddings = next((m for m in module.modules() if hasattr(m, "interpolate_pos_encoding")), None)
+    takes = inspect.signature(embeddings.forward).parameters if embeddings is not None else {}
+    if "noise" in takes:
+        return partial(_forward_in_order, module, image_size != own_size)
+    if image_size != own_size and "interpolate_pos_encoding" in takes:
+        return lambda images: module(pixel_values=images, interpolate_pos_encoding=True)
+    return lambda images: module(pixel_values=images)
+
+
+def _forward_in_order(module: nn.Module, interpolate: bool, images: Tensor) -> Any:
+    """A masked autoencoder sorts its patches by noise: rising noise keeps them in order."""
+    _, patch = next((n, m) for n, m in module.named_modules() if n.endswith("patch_embeddings"))
+    height, width = pair(patch.patch_size)
+    patches = (images.shape[2] // height) * (images.shape[3] // width)
+    noise = torch.arange(patches, device=images.device).expand(len(images), -1)
+    return module(pixel_values=images, noise=noise, interpolate_pos_encoding=interpolate)

@@ -1,0 +1,116 @@
+"""How alpha reaches each kind of positional signal: rules that families put into a `PositionSite`.
+
+A rule is made from the dotted name of what it scales and acts on any module that has it there.
+Every rule at alpha 0 leaves what a model without that signal would compute: a table of zeros, a
+bias of zero, the identity rotation.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from probe.errors import AnatomyError
+from probe.hooks import submodule
+from probe.types import EditOutput, PositionKind, SwapTensors
+
+# A sin-cos row of C entries holds C/2 pairs with sin^2 + cos^2 = 1; learned rows never all do.
+_SINCOS_TOLERANCE = 1e-3
+
+
+def table_kind(table: Tensor, prefix: int) -> PositionKind:
+    """Whether an added table (1, prefix + N, C) is a fixed sin-cos table or a learned one.
+
+    Decided by the values: every patch row of a sin-cos table has squared norm C/2, in whatever
+    order the sines and cosines stand. A sin-cos table that was resampled to another grid no longer
+    has, and counts as absolute.
+    """
+    rows = table.detach().reshape(-1, table.shape[-1])[prefix:].to(torch.float64)
+    energy = rows.square().sum(dim=1) / (table.shape[-1] / 2)
+    fixed = bool(((energy - 1).abs() < _SINCOS_TOLERANCE).all()) and len(rows) > 0
+    return "sinusoidal" if fixed else "absolute"
+
+
+def scaled_table(name: str) -> SwapTensors:
+    """Multiply one parameter or buffer by alpha, whole.
+
+    Right for added tables, for relative-bias tables, and for what rotation angles are proportional
+    to (`freqs`, `inv_freq`) where no cached sine stands between.
+    """
+
+    def tensors(model: nn.Module, alpha: float) -> dict[str, Tensor]:
+        return {name: _tensor(model, name) * alpha}
+
+    return SwapTensors(tensors)
+
+
+def scaled_output() -> EditOutput:
+    """Multiply what a module returns by alpha: a bias or a table that is computed in forward."""
+    return EditOutput(lambda value, alpha: value * alpha)
+
+
+def bounded_bias() -> EditOutput:
+    """Scale Swin V2's bias, 16 sigmoid(z), through the output z of its MLP; alpha at most 1.
+
+    z becomes logit(alpha sigmoid(z)), in float32 or better; at alpha 0 that is -inf, and the bias
+    is exactly 0.
+    """
+
+    def edit(z: Tensor, alpha: float) -> Tensor:
+        wide = z.to(torch.promote_types(z.dtype, torch.float32))
+        return torch.logit(alpha * torch.sigmoid(wide)).to(z.dtype)
+
+    return EditOutput(edit)
+
+
+def rotary_bands(where: str) -> SwapTensors:
+    """Scale the angles of timm's `RotaryEmbeddingCat`: its `bands`, and the table built from them.
+
+    The table is rebuilt by the module's own builder, on the CPU like the one it replaces.
+    """
+
+    def tensors(model: nn.Module, alpha: float) -> dict[str, Tensor]:
+        rope: Any = submodule(model, where)
+        bands = _tensor(model, f"{where}.bands") * alpha
+        new = {f"{where}.bands": bands}
+        if rope.pos_embed is not None:
+            cached = _tensor(model, f"{where}.pos_embed")
+            new[f"{where}.pos_embed"] = rope._build_embed_cat(rope.feat_shape, bands.cpu()).to(
+                cached
+            )
+        return new
+
+    return SwapTensors(tensors)
+
+
+def rotary_periods(where: str) -> SwapTensors:
+    """Scale the angles of timm's `RotaryEmbeddingDinoV3`: `periods` divided, its table rebuilt.
+
+    At alpha 0 the periods are infinite and every angle is 0.
+    """
+
+    def tensors(model: nn.Module, alpha: float) -> dict[str, Tensor]:
+        rope: Any = submodule(model, where)
+        periods = _tensor(model, f"{where}.periods")
+        slower = periods / alpha if alpha else torch.full_like(periods, torch.inf)
+        new = {f"{where}.periods": slower}
+        if rope.pos_embed_cached is not None:
+            cached = _tensor(model, f"{where}.pos_embed_cached")
+            # A shallow twin with its own buffers runs the builder; the model is not touched.
+            twin = copy.copy(rope)
+            twin._buffers = dict(rope._buffers, periods=slower.cpu())
+            new[f"{where}.pos_embed_cached"] = twin.get_embed(shape=rope.feat_shape).to(cached)
+        return new
+
+    return SwapTensors(tensors)
+
+
+def _tensor(model: nn.Module, name: str) -> Tensor:
+    owner, _, key = name.rpartition(".")
+    tensor = getattr(submodule(model, owner), key, None)
+    if not isinstance(tensor, Tensor):
+        raise AnatomyError(f"the model has no tensor '{name}'; check the anatomy")
+    return tensor.detach()

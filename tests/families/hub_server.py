@@ -1,0 +1,119 @@
+"""A local HTTP server that answers like the Hugging Face hub, with one repository per behaviour."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+RESOLVE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
+API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/?]+)(/revision/(?P<revision>[^/?]+))?")
+
+REFUSALS: dict[str, tuple[int, dict[str, str]]] = {
+    "o/private": (401, {"X-Error-Code": "RepoNotFound"}),
+    "o/login": (401, {"X-Error-Message": "Invalid credentials in Authorization header"}),
+    "o/gated": (403, {"X-Error-Code": "GatedRepo"}),
+    "o/forbidden": (403, {"X-Error-Message": "token lacks a scope"}),
+    "o/disabled": (403, {"X-Error-Message": "Access to this resource is disabled."}),
+    "o/busy": (429, {"Retry-After": "300"}),
+    "o/broken": (503, {}),
+}
+
+
+@dataclass
+class Hub:
+    """The running server: its address and what was asked of it."""
+
+    url: str
+    repos: Mapping[str, Path]
+    requests: list[str] = field(default_factory=list)
+    stop_hanging: threading.Event = field(default_factory=threading.Event)
+
+    def asked(self, repo: str) -> list[str]:
+        """Requests that named `repo`."""
+        return [line for line in self.requests if f"/{repo}" in line]
+
+
+@contextmanager
+def hub_server(repos: Mapping[str, Path]) -> Iterator[Hub]:
+    """Serve folders as repositories `owner/name`, and refusals for the ids in `REFUSALS`.
+
+    `o/slow` never answers and `o/strange` answers without the headers of a hub; every other id is
+    unknown. Only revision `main` and the commit exist.
+    """
+    hub = Hub("", repos)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+        def answer(self, body: bool) -> None:
+            hub.requests.append(f"{self.command} {self.path}")
+            match = RESOLVE.fullmatch(self.path) or API.match(self.path)
+            repo = match["repo"] if match else ""
+            if repo == "o/slow":
+                hub.stop_hanging.wait(60)
+                self.close_connection = True
+            elif repo in REFUSALS:
+                status, headers = REFUSALS[repo]
+                self.send(status, headers, b"", body)
+            elif repo == "o/strange":
+                self.send(200, {}, b"<html>", body)
+            elif match is None or repo not in hub.repos:
+                self.send(404, {"X-Error-Code": "RepoNotFound"}, b"", body)
+            elif match["revision"] not in (None, "main", COMMIT):
+                self.send(404, {"X-Error-Code": "RevisionNotFound"}, b"", body)
+            elif match.re is API:
+                self.send(200, {}, json.dumps({"id": repo, "sha": COMMIT}).encode(), body)
+            else:
+                self.file(hub.repos[repo] / match["file"], body)
+
+        def file(self, path: Path, body: bool) -> None:
+            headers = {"X-Repo-Commit": COMMIT}
+            if not path.is_file():
+                self.send(404, headers | {"X-Error-Code": "EntryNotFound"}, b"", body)
+                return
+            content = path.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            # Large files carry their SHA-256, small ones a git hash, as on the hub.
+            tag = digest if path.suffix == ".safetensors" else digest[:40]
+            headers |= {"ETag": f'"{tag}"', "X-Linked-Etag": f'"{tag}"'}
+            headers |= {"X-Linked-Size": str(len(content))}
+            self.send(200, headers, content, body)
+
+        def send(self, status: int, headers: Mapping[str, str], content: bytes, body: bool) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        hub.stop_hanging.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,139 @@
+"""Tiny random-weight models of every timm family, in all shapes that differ in anatomy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from timm.layers import build_sincos2d_pos_embed
+from timm.models.beit import Beit
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.eva import Eva
+from timm.models.swin_transformer import SwinTransformer
+from timm.models.swin_transformer_v2 import SwinTransformerV2
+from timm.models.vision_transformer import ParallelScalingBlock, ResPostBlock, VisionTransformer
+from torch import nn
+
+from probe.families.base import family_of
+from probe.types import Identity, LoadedModel, ModelSpec
+from tests.families.redraw import redraw
+
+FLAT = {"patch_size": 8, "embed_dim": 32, "depth": 3, "num_heads": 2, "num_classes": 7}
+ROTARY = {"use_rot_pos_emb": True, "use_abs_pos_emb": False}
+DINOV3 = ROTARY | {
+    "rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True,
+    "num_reg_tokens": 4, "no_embed_class": True, "init_values": 1e-5, "use_fc_norm": False,
+}  # fmt: skip
+STAGED = {
+    "patch_size": 4, "embed_dim": 16, "depths": (2, 2), "num_heads": (2, 4), "window_size": 4,
+    "num_classes": 7, "drop_path_rate": 0.0,
+}  # fmt: skip
+STAGED_V2 = STAGED | {"pretrained_window_sizes": (0, 0)}
+
+
+def load_tiny(module: nn.Module, image_size: tuple[int, int], name: str = "tiny") -> LoadedModel:
+    """A module with redrawn weights, declared by the family that claims it."""
+    redraw(module).eval().requires_grad_(False)
+    family = family_of(module, "timm")
+    predict = family.predict(module)
+    return LoadedModel(
+        spec=ModelSpec(name, f"timm:{name}"),
+        identity=Identity(f"timm:{name}", None, "random:0"),
+        family=family.name,
+        module=module,
+        anatomy=family.anatomy(module, image_size),
+        preprocess=None,
+        forward=module,
+        predict=predict,
+        classes=None if predict is None else 7,
+    )
+
+
+def sincos_vit(img_size: tuple[int, int], **options: Any) -> nn.Module:
+    """A ViT whose table is fixed sin-cos with a zero class row, as MAE makes it."""
+    module = VisionTransformer(img_size, **FLAT, **options)
+    grid = list(module.patch_embed.grid_size)
+    with torch.no_grad():
+        module.pos_embed.zero_()
+        module.pos_embed[:, 1:] = build_sincos2d_pos_embed(grid, 32, interleave_sin_cos=True)
+    return module
+
+
+def tiny_models() -> dict[str, Callable[[], LoadedModel]]:
+    """Every tiny model by name; calling the value builds it anew, the same each time."""
+    square, wide = (32, 32), (32, 48)
+    vit = partial(VisionTransformer, **FLAT)
+    # timm starts these heads a thousand times smaller, which would hide small effects.
+    eva = partial(Eva, **FLAT, head_init_scale=1.0)
+    beit = partial(Beit, **FLAT, init_values=1e-5, head_init_scale=1.0)
+    swin, swin2 = partial(SwinTransformer, **STAGED), partial(SwinTransformerV2, **STAGED_V2)
+    made: dict[str, tuple[Callable[..., nn.Module], tuple[int, int]]] = {
+        "vit": (vit, square),
+        "vit_wide": (vit, wide),
+        "vit_distilled": (partial(VisionTransformerDistilled, **FLAT), wide),
+        "vit_deit3": (partial(vit, no_embed_class=True, init_values=1e-6), square),
+        "vit_registers": (partial(vit, reg_tokens=4, no_embed_class=True), wide),
+        "vit_registers_embedded": (partial(vit, reg_tokens=3), square),
+        "vit_registers_gap": (
+            partial(vit, class_token=False, global_pool="avg", reg_tokens=4, no_embed_class=True),
+            square,
+        ),
+        "vit_no_class": (partial(vit, class_token=False, global_pool="avg"), wide),
+        "vit_siglip": (partial(vit, class_token=False, global_pool="map"), square),
+        "vit_clip": (partial(vit, pre_norm=True), square),
+        "vit_features": (partial(vit, num_classes=0), square),
+        "vit_dynamic": (partial(vit, dynamic_img_size=True), wide),
+        "vit_sincos": (sincos_vit, wide),
+        "vit_post_norm": (partial(vit, block_fn=ResPostBlock), square),
+        "vit_parallel": (partial(vit, block_fn=ParallelScalingBlock), square),
+        "vit_no_pe": (partial(vit, pos_embed="none"), wide),
+        "vit_no_pe_no_class": (
+            partial(vit, pos_embed="none", class_token=False, global_pool="avg"),
+            square,
+        ),
+        "eva_absolute": (eva, square),
+        "eva_no_pe": (partial(eva, use_abs_pos_emb=False), square),
+        "eva_02": (
+            partial(
+                eva, use_rot_pos_emb=True, swiglu_mlp=True, scale_mlp=True, ref_feat_shape=(4, 4)
+            ),
+            wide,
+        ),
+        "eva_rope": (partial(eva, **ROTARY), square),
+        "eva_rope_registers": (
+            partial(eva, **ROTARY, num_reg_tokens=1, class_token=False, rope_grid_indexing="xy"),
+            wide,
+        ),
+        "eva_rope_dynamic": (partial(eva, **ROTARY, dynamic_img_size=True), wide),
+        "eva_rope_mixed": (partial(eva, **ROTARY, rope_type="mixed"), wide),
+        "eva_rope_mixed_ape": (
+            partial(eva, use_rot_pos_emb=True, rope_type="mixed", no_embed_class=True),
+            square,
+        ),
+        "eva_mrope": (
+            partial(eva, **ROTARY, rope_type="mrope", rope_mrope_section=(2, 3, 3)),
+            wide,
+        ),
+        "eva_dinov3": (partial(eva, **DINOV3), wide),
+        "eva_dinov3_dynamic": (partial(eva, **DINOV3, dynamic_img_size=True), wide),
+        "eva_post_norm": (partial(eva, use_post_norm=True), square),
+        "beit": (partial(beit, use_abs_pos_emb=False, use_rel_pos_bias=True), wide),
+        "beit_shared": (partial(beit, use_abs_pos_emb=False, use_shared_rel_pos_bias=True), square),
+        "beit_both": (partial(beit, use_rel_pos_bias=True), square),
+        "swin": (swin, square),
+        "swin_padded": (swin, (40, 48)),
+        "swin_v2": (swin2, square),
+        "swin_v2_wide": (swin2, wide),
+    }
+    return {
+        f"timm_{name}": partial(_make, f"timm_{name}", build, size)
+        for name, (build, size) in made.items()
+    }
+
+
+def _make(name: str, build: Callable[..., nn.Module], image_size: tuple[int, int]) -> LoadedModel:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return load_tiny(build(img_size=image_size), image_size, name)
