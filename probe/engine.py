@@ -18,9 +18,9 @@ from probe.data.loader import Batch, batches
 from probe.data.preprocess import normalise
 from probe.data.source import Source, StreamSource
 from probe.errors import DataError, NotApplicable
-from probe.loading import required_preprocess
 from probe.hooks import observe
 from probe.interventions import permute_patches, rpi_permutations, scale_positions
+from probe.loading import required_preprocess
 from probe.metrics.ssdc import GridRanks, LayerSSDC, SSDCStatistic
 from probe.numerics.intervals import group_count
 from probe.plan import Settings
@@ -38,6 +38,7 @@ class _Running:
     task: Pass
     statistic: SSDCStatistic
     done: int = 0
+    whole: bool = True  # False while a batch is only half in the sums, which must not be saved then
     skipped: list[tuple[str, str]] = field(default_factory=list)
     reason: str | None = None
 
@@ -76,7 +77,7 @@ def run_passes(
 
     Returns:
         One record per pass, in their order. A condition that does not apply to the model gives a
-        record with that reason and no layers.
+        record with that reason, no images and no layers.
 
     Raises:
         DataError: if no image, or too few of them, could be read.
@@ -98,21 +99,26 @@ def run_passes(
             start=start,
             failed=min((len(r.skipped) for r in running), default=0),
         ):
+            if all(one.reason is not None for one in running):
+                break
             images = normalise(batch.images, preprocess, parameter.dtype, parameter.device)
             for one in running:
-                if batch.stop <= one.done or one.reason is not None:
+                new = batch.stop - one.done
+                if new <= 0:
                     continue
-                _run_batch(model, sites, one, batch, images, groups, settings.batch_size)
-                progress(batch.stop - one.done)
-                one.done = batch.stop
+                one.whole = False
+                if one.reason is None:
+                    _run_batch(model, sites, one, batch, images, groups, settings.batch_size)
+                one.done, one.whole = batch.stop, True
+                progress(new)
             if store is not None and time.monotonic() - saved > SAVE_EVERY:
                 _save(store, running)
                 saved = time.monotonic()
+        records = [_finish(one, settings) for one in running]
     except KeyboardInterrupt:
         if store is not None:
             _save(store, running)
         raise
-    records = [_finish(one, settings) for one in running]
     if store is not None:
         for record in records:
             store.save(record)
@@ -162,16 +168,23 @@ def _run_batch(
     groups: int,
     batch_size: int,
 ) -> None:
-    one.skipped.extend(batch.skipped)
-    group = batch.positions % groups
+    # A pass that goes on from saved sums may already hold the first images of this batch.
+    one.skipped.extend(entry for entry in batch.skipped if entry not in one.skipped)
+    new = batch.positions >= one.done
+    if not new.all():
+        images = images[torch.from_numpy(new).to(images.device)]
+    positions, indices = batch.positions[new], batch.indices[new]
+    if len(positions) == 0:
+        return
+    group = positions % groups
 
     def read(site: TokenSite, tokens: Tensor) -> None:
-        one.statistic.update(site.layer, tokens, group, batch.indices)
+        one.statistic.update(site.layer, tokens, group, indices)
 
     try:
         with (
             torch.inference_mode(),
-            applied(model, one.task.condition, batch.indices, batch.positions // batch_size),
+            applied(model, one.task.condition, indices, positions // batch_size),
             observe(model.module, sites, read),
         ):
             model.forward(images)
@@ -201,15 +214,16 @@ def applied(
 
 def _save(store: Store, running: Sequence[_Running]) -> None:
     for one in running:
-        if one.done and one.reason is None:
+        if one.done and one.whole and one.reason is None:
             store.save_partial(one.task.key, one.state())
 
 
 def _finish(one: _Running, settings: Settings) -> PassRecord:
-    images = one.done - len(one.skipped)
-    if images < 1:
+    applies = one.reason is None
+    images = one.done - len(one.skipped) if applies else 0
+    if applies and images < 1:
         raise DataError("no image could be read; check --data")
-    measured = [] if one.reason is not None else one.statistic.finalise()
+    measured = one.statistic.finalise() if applies else []
     return PassRecord(
         key=one.task.key,
         model=one.task.model,
@@ -217,7 +231,7 @@ def _finish(one: _Running, settings: Settings) -> PassRecord:
         settings=dict(one.task.settings),
         machine={"batch_size": settings.batch_size, "workers": settings.workers},
         images=images,
-        skipped=tuple(one.skipped),
+        skipped=tuple(one.skipped) if applies else (),
         layers=tuple(_layer_record(layer, m) for layer, m in enumerate(measured)),
         reason=one.reason,
     )

@@ -63,6 +63,10 @@ class UnreadableImage(DataError):
         return f"cannot read image '{self.name}': {self.reason}; repair or remove it"
 
 
+class CorruptionError(DataError):
+    """A corruption fails on one image, which is then left out of every condition."""
+
+
 class StoreError(ProbeError):
     """A record or an output file cannot be read or written."""
 

@@ -60,18 +60,20 @@ def permute_patches(model: LoadedModel, permutations: Tensor) -> Iterator[None]:
     site = model.anatomy.patches
     tokens = site.grid.tokens
     rows = permutations if permutations.ndim == 2 else permutations[None]
-    if rows.ndim != 2 or not torch.equal(
-        rows.sort(dim=1).values.cpu(), torch.arange(tokens).expand(len(rows), -1)
-    ):
+    whole = not (permutations.is_floating_point() or permutations.is_complex())
+    identity = torch.arange(tokens).expand(len(rows), -1)
+    if not whole or rows.ndim != 2 or not torch.equal(rows.sort(dim=1).values.cpu(), identity):
         raise UsageError(
-            f"permutations must have shape (B, {tokens}) or ({tokens},), each row a permutation of "
-            f"0..{tokens - 1}; got {tuple(permutations.shape)}"
+            f"permutations must be integers of shape (B, {tokens}) or ({tokens},), each row a "
+            f"permutation of 0..{tokens - 1}; got {permutations.dtype} {tuple(permutations.shape)}"
         )
 
     def shuffle(patches: Tensor) -> Tensor:
         if permutations.ndim == 2 and len(rows) != len(patches):
             raise UsageError(f"{len(rows)} permutations were given for {len(patches)} images")
-        index = rows.to(patches.device)[:, :, None].expand(len(patches), -1, patches.shape[2])
+        index = rows.to(patches.device, torch.int64)[:, :, None].expand(
+            len(patches), -1, patches.shape[2]
+        )
         # In the memory layout of the original, so that later kernels compute the same bits.
         return torch.empty_like(patches).copy_(patches.gather(1, index))
 

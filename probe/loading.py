@@ -1,4 +1,4 @@
-"""From a ModelSpec to a model ready to run: fetch, let its family declare it, put it on a device."""
+"""From a ModelSpec to a model ready to run: fetch it, let its family declare it, place it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,16 @@ from probe.types import (
     Preprocess,
 )
 
-DIGESTED = ("families", "loading.py", "numerics", "metrics", "data", "hooks.py", "interventions.py", "engine.py")
+DIGESTED = (
+    "families",
+    "loading.py",
+    "numerics",
+    "metrics",
+    "data",
+    "hooks.py",
+    "interventions.py",
+    "engine.py",
+)
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "scipy", "pillow")
 
 
@@ -46,8 +55,8 @@ class Settings:
             raise UsageError(f"--batch-size must be at least 1, got {self.batch_size}")
         if self.workers < 0:
             raise UsageError(f"--workers must be 0 or more, got {self.workers}")
-        if self.seed < 0:
-            raise UsageError(f"--seed must be 0 or more, got {self.seed}")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"--seed must lie between 0 and 2**63 - 1, got {self.seed}")
 
 
 def ssdc_conditions(

@@ -7,6 +7,7 @@ A record holds every layer's leave-one-out and null values, so that whatever is 
 from __future__ import annotations
 
 import base64
+import json
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -78,9 +79,10 @@ class PassRecord(_Model):
 
     def to_json(self) -> str:
         """Canonical JSON, one line, with a final newline."""
-        return self.model_dump_json(ensure_ascii=True) + "\n"
+        # Not pydantic's own writer: names of files that are not UTF-8 hold lone surrogates.
+        return json.dumps(self.model_dump(mode="json"), allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PassRecord:
-        """Read a record; raises pydantic's ValidationError for anything else."""
-        return cls.model_validate_json(text)
+        """Read a record; raises ValueError for anything else."""
+        return cls.model_validate(json.loads(text))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import zipfile
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from probe.errors import StoreError
 from probe.records import PassRecord
@@ -91,16 +91,14 @@ class Store:
         """
         path = self.path(model, condition, key)
         try:
-            record = PassRecord.from_json(path.read_bytes())
-            if record.key == key:
+            record = _record(path.read_bytes())
+            if record is not None and record.key == key:
                 return record
+            path.replace(path.with_suffix(".broken"))
         except FileNotFoundError:
-            return None
-        except ValidationError:
             pass
         except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
-        path.replace(path.with_suffix(".broken"))
+            raise StoreError(_unreadable(path, error)) from error
         return None
 
     def save(self, record: PassRecord) -> Path:
@@ -120,12 +118,14 @@ class Store:
         """The running sums of a pass that was interrupted, or None."""
         path = self._partial(key)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 return {name: file[name] for name in file.files}
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, EOFError):
-            path.unlink(missing_ok=True)  # half a file says nothing; the pass starts again
+        except OSError as error:
+            raise StoreError(_unreadable(path, error)) from error
+        except (ValueError, EOFError, zipfile.BadZipFile):
+            path.unlink(missing_ok=True)  # a damaged file says nothing; the pass starts again
             return None
 
     def drop_partial(self, key: str) -> None:
@@ -134,3 +134,14 @@ class Store:
 
     def _partial(self, key: str) -> Path:
         return self.root / "partial" / f"{key[:20]}.npz"
+
+
+def _record(content: bytes) -> PassRecord | None:
+    try:
+        return PassRecord.from_json(content)
+    except ValueError:
+        return None
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"cannot read {path}: {error.strerror or error}; check its permissions"

@@ -243,7 +243,7 @@ class Condition:
             parts.append(f"rpi(mode={p.mode},seed={p.seed},draw={p.draw})")
         if self.alpha != 1.0:
             only = f",signal={self.signal}" if self.signal else ""
-            parts.append(f"alpha={self.alpha!r}{only}")
+            parts.append(f"alpha={float(self.alpha)!r}{only}")
         if self.corruption is not None:
             parts.append(self.corruption)
         return "+".join(parts) or "clean"

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from probe import __version__
 from probe.cli.ssdc import ssdc
 from probe.cli.zoo import zoo_app
 from probe.errors import ProbeError
 
+
+class Commands(TyperGroup):
+    """Runs a command; whatever ends it early becomes one line and an exit code.
+
+    Done here, since typer would end an interrupt or a closed pipe without a word.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Invoke the command that `ctx` names."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except ProbeError as error:
+            fail(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            fail("interrupted; the same command goes on from what was saved", 130)
+        except BrokenPipeError:  # nobody reads on, as with `| head`; closing must not fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+
+
 app = typer.Typer(
     name="probe",
+    cls=Commands,
     help="Does a vision transformer organise its tokens by where they sit, or by what they show?",
     no_args_is_help=True,
     add_completion=False,
@@ -35,19 +61,11 @@ def root(
 
 
 def main() -> None:
-    """Run the command line; a `ProbeError` becomes one line on standard error and its exit code."""
-    try:
-        app()
-    except ProbeError as error:
-        fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from what was saved", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    """Run the command line."""
+    app()
 
 
-def fail(message: str, code: int) -> None:
+def fail(message: str, code: int) -> NoReturn:
     """Print `message` as one line on standard error and exit."""
     line = " ".join(message.split())
     print(f"probe: {line}", file=sys.stderr)

@@ -70,7 +70,7 @@ def run_ssdc(request: Request) -> int:
 
     out = request.out or request.runs / "ssdc" / slug("+".join(request.models))
     envelope, failures = run_models(request, out, result)
-    text = json.dumps(envelope, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(envelope, indent=2, allow_nan=False) + "\n"  # ASCII, for any terminal
     files: dict[str, bytes | str] = {"ssdc.json": text}
     if envelope["results"]:
         files |= {
@@ -82,9 +82,9 @@ def run_ssdc(request: Request) -> int:
         write_atomically(out / name, content)
     if request.json_path == "-":
         sys.stdout.write(text)
-    else:
-        if request.json_path is not None:
-            write_atomically(Path(request.json_path), text)
+    elif request.json_path is not None:
+        write_atomically(Path(request.json_path), text)
+    if request.json_path != "-" and envelope["results"]:
         from rich.console import Console
 
         console = Console()
@@ -103,8 +103,8 @@ def run_models(
     """Measure every model of the request; one that fails becomes a row and the others still run.
 
     Raises:
-        UsageError: if the request itself is wrong; nothing has run then.
-        ProbeError: if no model can be measured, for want of data or of a folder to write into.
+        UsageError: if the request itself is wrong, or fits none of its models.
+        ProbeError: if a data set or a folder to write into is missing; nothing has run then.
     """
     from probe.data.open import open_data
     from probe.engine import taken
@@ -117,15 +117,16 @@ def run_models(
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise UsageError(f"{', '.join(repeated)} is named more than once")
+    wanted = [request.data or spec.data or "photos" for spec in specs]
+    sources: dict[str, Source] = {
+        text: open_data(text, split=request.split, limit=request.limit)
+        for text in dict.fromkeys(wanted)
+    }
     check_writable(out)
     check_writable(request.runs)
-    sources: dict[str, Source] = {}
-    results, failures = [], []
+    results, failures, refused = [], [], []
     for number, spec in enumerate(specs, start=1):
-        text = request.data or spec.data or "photos"
-        if text not in sources:
-            sources[text] = open_data(text, split=request.split, limit=request.limit)
-        source = sources[text]
+        source = sources[wanted[number - 1]]
         title = spec.name if len(specs) == 1 else f"{spec.name} ({number}/{len(specs)})"
         try:
             with _progress(title, taken(source)) as (on_loaded, advance):
@@ -141,12 +142,13 @@ def run_models(
                     progress=advance,
                 )
             results.append(result(spec, measured))
-        except UsageError:
-            raise
         except ProbeError as error:
+            refused += [error] if isinstance(error, UsageError) else []
             failures.append(Failure(spec.name, " ".join(str(error).split())))
         except Exception as error:  # one broken model never ends a batch; its traceback is kept
             failures.append(_unexpected(spec, error, out))
+    if len(refused) == len(specs):
+        raise refused[0]
     envelope = {
         "schema": SCHEMA,
         "results": results,

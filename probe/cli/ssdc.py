@@ -186,12 +186,13 @@ def ssdc(
     What stays of it under RPI follows position; what goes followed content.
     """
     from probe.cli.batch import Request, run_ssdc, size_of
+    from probe.errors import UsageError
     from probe.plan import Settings, ssdc_conditions
     from probe.session import LoadOptions
 
     paper = protocol is Protocol.paper
     if paper and rpi is not Rpi.image:
-        raise typer.BadParameter("--protocol paper shuffles once per batch; leave out --rpi")
+        raise UsageError("--protocol paper shuffles once per batch; leave out --rpi")
     settings = Settings(
         site=site.value,
         distance=distance.value,
