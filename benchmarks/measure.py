@@ -61,7 +61,7 @@ def report(name: str, rows: list[dict[str, Any]], out: Path) -> None:
     for row in rows:
         sign = "<=" if row["at_most"] else ">="
         holds = row["value"] <= row["limit"] if row["at_most"] else row["value"] >= row["limit"]
-        row["holds"] = holds
+        row["holds"] = bool(holds)
         table.add_row(
             row["what"], f"{row['value']:.3f}", f"{sign} {row['limit']:g}", "yes" if holds else "NO"
         )

@@ -109,7 +109,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
 
     def row(what: str, value: float, limit: float, at_most: bool, **more: Any) -> None:
-        rows.append({"what": what, "value": value, "limit": limit, "at_most": at_most, **more})
+        rows.append({"what": what, "value": float(value), "limit": limit, "at_most": at_most, **more})
         print(f"{what}: {value:.3f}", flush=True)
 
     for average, limit in (("similarity", 1.10), ("image", 1.20)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,6 +115,7 @@ class SSDCStatistic:
         self._undefined = np.zeros(len(grids), dtype=np.int64)
         self._null_ranks: list[NDArray[np.float32] | None] = [None] * len(grids)
         self._gathers: dict[tuple[Grid, int], NDArray[np.int64]] = {}
+        self._pool = ThreadPoolExecutor(torch.get_num_threads())  # starts a thread when needed
 
     def update(
         self, layer: int, tokens: Tensor, groups: NDArray[np.int64], indices: NDArray[np.int64]
@@ -161,10 +163,10 @@ class SSDCStatistic:
         step = max(1, 2**24 // shared.half.size)
         for start in range(0, len(unit), step):
             block = image_similarities(shared.half, unit[start : start + step])
-            for similarity, group, index in zip(
-                block, groups[start:], indices[start:], strict=False
+            ranked = self._pool.map(shared.ranker.ranks, block)  # NumPy sorts without the lock
+            for (value, ranks), group, index in zip(
+                ranked, groups[start:], indices[start:], strict=False
             ):
-                value, ranks = shared.ranker.ranks(similarity)
                 if np.isnan(value):
                     self._undefined[layer] += 1
                     continue
@@ -263,18 +265,19 @@ class SSDCStatistic:
     ) -> _Measured:
         sums = self._similarity[layer]
         assert sums is not None
-        sums = sums.cpu()
-        pairs = self._ranks[self.grids[layer]].half.pairs
-        whole = sums.sum(0, dtype=torch.float64)
-        value, ranks = ranker.ranks(_mean(whole, images, pairs, sums.dtype))
+        pairs = self._ranks[self.grids[layer]].half.pairs.to(sums.device)
+        by_group = sums.index_select(1, pairs).cpu().numpy()
+        exact = by_group.astype(np.float64)
+        whole = exact.sum(0)
+        value, ranks = ranker.ranks((whole / images).astype(by_group.dtype))
         if np.isnan(value):
             return _undefined(CONSTANT)
         replicates = np.full(len(used), np.nan)
         for place, group in enumerate(used):
             rest = images - int(self._counts[layer, group])
             if rest:
-                without = _mean(whole - sums[group].double(), rest, pairs, sums.dtype)
-                replicates[place] = ranker.correlation(without)
+                without = (whole - exact[group]) / rest
+                replicates[place] = ranker.correlation(without.astype(by_group.dtype))
         return _Measured(value, replicates, ranks, None)
 
 
@@ -290,9 +293,3 @@ class _Measured:
 
 def _undefined(reason: str) -> _Measured:
     return _Measured(float("nan"), np.empty(0), None, reason)
-
-
-def _mean(sums: Tensor, images: int, pairs: Tensor, dtype: torch.dtype) -> NDArray[np.floating]:
-    """Mean cosines of all pairs, in the precision they were summed in."""
-    mean: NDArray[np.floating] = (sums.index_select(0, pairs) / images).to(dtype).numpy()
-    return mean
