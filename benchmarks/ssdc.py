@@ -22,7 +22,7 @@ from benchmarks.measure import paired_ratio, report, seconds
 from probe.data.loader import batches
 from probe.data.memory import InMemory
 from probe.data.preprocess import as_is, normalise
-from probe.derive import ssdc_result
+from probe.derive.ssdc import ssdc_result
 from probe.loading import load_model, required_preprocess
 from probe.numerics.distance import grid_distances
 from probe.numerics.ranks import PairRanker
@@ -109,7 +109,8 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
 
     def row(what: str, value: float, limit: float, at_most: bool, **more: Any) -> None:
-        rows.append({"what": what, "value": float(value), "limit": limit, "at_most": at_most, **more})
+        figure = {"what": what, "value": float(value), "limit": limit, "at_most": at_most}
+        rows.append(figure | more)
         print(f"{what}: {value:.3f}", flush=True)
 
     for average, limit in (("similarity", 1.10), ("image", 1.20)):
