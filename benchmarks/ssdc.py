@@ -28,7 +28,7 @@ from probe.numerics.distance import grid_distances
 from probe.numerics.ranks import PairRanker
 from probe.plan import Settings, ssdc_conditions
 from probe.session import measure_loaded
-from probe.types import DType, Grid, LoadedModel, ModelSpec
+from probe.types import DType, Grid, LoadedModel, ModelSpec, Task
 
 BATCH = 32
 
@@ -47,8 +47,8 @@ def images(count: int) -> InMemory:
 def run_ssdc(model: LoadedModel, source: InMemory, average: str) -> dict[str, Any]:
     dtype = str(next(model.module.parameters()).dtype).removeprefix("torch.")
     settings = Settings(average=average, batch_size=BATCH, dtype=dtype)
-    conditions = ssdc_conditions("image", 1, 0)
-    clean, *draws = measure_loaded(model, source, conditions, settings).records
+    tasks = [Task(condition) for condition in ssdc_conditions("image", 1, 0)]
+    clean, *draws = measure_loaded(model, source, tasks, settings).records
     return ssdc_result("deit_small", clean, draws)
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from probe.data.open import open_data
 from probe.data.source import IndexedSource, Source, StreamSource
-from probe.derive import ssdc_result
+from probe.derive.ssdc import ssdc_result
 from probe.loading import load_model
 from probe.plan import Settings, ssdc_conditions
 from probe.session import measure_loaded
-from probe.types import DType, LoadedModel, ModelSpec, PermutationMode, Point, Scalar
+from probe.types import DType, LoadedModel, ModelSpec, PermutationMode, Point, Scalar, Task
 from probe.zoo import load_zoo
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def ssdc(
 
         source = InMemory(images, limit=limit)
     settings = Settings(site, distance, average, seed, _dtype_of(model), batch_size, workers)
-    measured = measure_loaded(model, source, ssdc_conditions(rpi, rpi_draws, seed), settings)
+    tasks = [Task(condition) for condition in ssdc_conditions(rpi, rpi_draws, seed)]
+    measured = measure_loaded(model, source, tasks, settings)
     clean, *draws = measured.records
     result = ssdc_result(model.spec.name, clean, draws, notes=model.notes)
 

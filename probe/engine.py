@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from probe.corruptions import parse
+from probe.data.labels import LabelMap
 from probe.data.loader import Batch, batches
 from probe.data.preprocess import normalise
 from probe.data.source import Source, StreamSource
-from probe.errors import DataError, NotApplicable
-from probe.hooks import observe
+from probe.errors import NotApplicable, UsageError
+from probe.hooks import StopForward, observe
 from probe.interventions import permute_patches, rpi_permutations, scale_positions
 from probe.loading import required_preprocess
-from probe.metrics.ssdc import GridRanks, LayerSSDC, SSDCStatistic
+from probe.metrics.ssdc import GridRanks
 from probe.numerics.intervals import group_count
 from probe.plan import Settings
-from probe.records import LayerRecord, PassRecord
-from probe.store import State, Store
-from probe.types import Condition, Grid, LoadedModel, Pass, TokenSite
+from probe.records import PassRecord
+from probe.running import RunningPass
+from probe.store import Store
+from probe.types import Condition, Grid, LoadedModel, Pass
 
 SAVE_EVERY = 60.0  # seconds
-
-
-@dataclass
-class _Running:
-    """A pass under way: its sums, how far it is, what it had to leave out."""
-
-    task: Pass
-    statistic: SSDCStatistic
-    done: int = 0
-    whole: bool = True  # False while a batch is only half in the sums, which must not be saved then
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    reason: str | None = None
-
-    def state(self) -> State:
-        extra = {"done": np.array(self.done), "skipped": np.array(json.dumps(self.skipped))}
-        return self.statistic.state() | extra
-
-    def restore(self, state: State, device: torch.device) -> None:
-        self.done = int(state["done"])
-        self.skipped = [(name, reason) for name, reason in json.loads(str(state["skipped"]))]
-        self.statistic.merge(state, device)
 
 
 def run_passes(
@@ -58,20 +38,22 @@ def run_passes(
     passes: Sequence[Pass],
     settings: Settings,
     *,
+    labels: LabelMap | None = None,
     store: Store | None = None,
     progress: Callable[[int], None] = lambda images: None,
 ) -> list[PassRecord]:
     """Run `passes` of one model over one data set, in one reading of it.
 
-    Memory does not grow with the number of images. With a store, records are saved when all are
-    finished and the running sums at least once a minute, and a pass that was interrupted goes on
-    from its saved sums.
+    Memory does not grow with the number of images, but for a few bytes of predictions. With a
+    store, records are saved when all are finished and the running sums at least once a minute, and
+    a pass that was interrupted goes on from its saved sums.
 
     Args:
         model: the loaded model; it must carry a preprocessing.
         source: the images.
         passes: what to run.
         settings: how to measure.
+        labels: which classes are right; None keeps predictions without judging them.
         store: where to save; None keeps everything in memory.
         progress: called with the number of images that one pass has just finished.
 
@@ -82,39 +64,53 @@ def run_passes(
     Raises:
         DataError: if no image, or too few of them, could be read.
         CheckpointError: if the model carries no preprocessing.
+        UsageError: if predictions are wanted of a model without a head.
     """
+    if model.predict is None and any(one.task.top1 for one in passes):
+        raise UsageError(
+            f"{model.identity.resolved} has no head to predict with; fit one with "
+            "`probe readout` and give it as --readout FILE"
+        )
     preprocess = required_preprocess(model)
     parameter = next(model.module.parameters())
-    sites = model.anatomy.sites(settings.site)
     groups = group_count(taken(source))
-    running = _start(passes, sites, settings, groups, store, parameter.device)
+    sites, shared = model.anatomy.sites(settings.site), dict[Grid, GridRanks]()
+    running = [RunningPass.start(one, sites, settings, groups, shared) for one in passes]
+    for one in running:
+        state = store.load_partial(one.work.key) if store is not None else None
+        if state is not None:
+            one.restore(state, parameter.device)
     saved = time.monotonic()
-    start = min((r.done for r in running), default=0)
     try:
-        for batch in batches(
+        for whole in batches(
             source,
             preprocess,
             settings.batch_size,
             settings.workers,
-            start=start,
-            failed=min((len(r.skipped) for r in running), default=0),
+            start=min((one.done for one in running), default=0),
+            failed=min((len(one.skipped) for one in running), default=0),
         ):
             if all(one.reason is not None for one in running):
                 break
-            images = normalise(batch.images, preprocess, parameter.dtype, parameter.device)
+            batch, pixels = corrupted(whole, running, settings.seed)
+            ready = {
+                name: normalise(images, preprocess, parameter.dtype, parameter.device)
+                for name, images in pixels.items()
+            }
             for one in running:
                 new = batch.stop - one.done
                 if new <= 0:
                     continue
                 one.whole = False
                 if one.reason is None:
-                    _run_batch(model, sites, one, batch, images, groups, settings.batch_size)
+                    images = ready[one.work.condition.corruption]
+                    _run_batch(model, one, batch, images, labels, settings.batch_size)
                 one.done, one.whole = batch.stop, True
                 progress(new)
             if store is not None and time.monotonic() - saved > SAVE_EVERY:
                 _save(store, running)
                 saved = time.monotonic()
-        records = [_finish(one, settings) for one in running]
+        records = [one.finish(settings) for one in running]
     except KeyboardInterrupt:
         if store is not None:
             _save(store, running)
@@ -130,66 +126,76 @@ def taken(source: Source) -> int | None:
     return source.limit if isinstance(source, StreamSource) else len(source)
 
 
-def _start(
-    passes: Sequence[Pass],
-    sites: Sequence[TokenSite],
-    settings: Settings,
-    groups: int,
-    store: Store | None,
-    device: torch.device,
-) -> list[_Running]:
-    shared: dict[Grid, GridRanks] = {}
-    running = []
-    for task in passes:
-        permutation = task.condition.permutation
-        statistic = SSDCStatistic(
-            [site.grid for site in sites],
-            distance=settings.distance,
-            average=settings.average,
-            groups=groups,
-            seed=settings.seed,
-            draw=permutation.draw if permutation else 0,
-            shared=shared,
+def corrupted(
+    batch: Batch, running: Sequence[RunningPass], seed: int
+) -> tuple[Batch, dict[str | None, Tensor]]:
+    """The images of a batch under every corruption that a pass asks for; None is the clean one.
+
+    An image that one of them fails on is left out of all, so that conditions stay comparable.
+    """
+    pixels: dict[str | None, Tensor] = {None: batch.images}
+    failed: dict[int, str] = {}
+    for name in dict.fromkeys(one.work.condition.corruption for one in running):
+        if name is None:
+            continue
+        images, wrong = parse(name).apply_batch(
+            batch.images.numpy(), seed, batch.indices, threads=torch.get_num_threads()
         )
-        one = _Running(task, statistic)
-        state = store.load_partial(task.key) if store is not None else None
-        if state is not None:
-            one.restore(state, device)
-        running.append(one)
-    return running
+        pixels[name] = torch.from_numpy(images)
+        failed |= {row: f"{name}: {reason}" for row, reason in wrong.items()}
+    if not failed:
+        return batch, pixels
+    keep = np.array([row for row in range(len(batch.names)) if row not in failed], dtype=np.int64)
+    left = replace(
+        batch,
+        positions=batch.positions[keep],
+        indices=batch.indices[keep],
+        images=batch.images[keep],
+        labels=[batch.labels[row] for row in keep],
+        names=tuple(batch.names[row] for row in keep),
+        skipped=batch.skipped + [(batch.names[row], why) for row, why in sorted(failed.items())],
+    )
+    return left, {name: images[keep] for name, images in pixels.items()}
 
 
 def _run_batch(
     model: LoadedModel,
-    sites: Sequence[TokenSite],
-    one: _Running,
+    one: RunningPass,
     batch: Batch,
     images: Tensor,
-    groups: int,
+    labels: LabelMap | None,
     batch_size: int,
 ) -> None:
     # A pass that goes on from saved sums may already hold the first images of this batch.
     one.skipped.extend(entry for entry in batch.skipped if entry not in one.skipped)
-    new = batch.positions >= one.done
-    if not new.all():
+    new = np.flatnonzero(batch.positions >= one.done)
+    if len(new) == 0:
+        return
+    if len(new) < len(images):
         images = images[torch.from_numpy(new).to(images.device)]
     positions, indices = batch.positions[new], batch.indices[new]
-    if len(positions) == 0:
-        return
-    group = positions % groups
-
-    def read(site: TokenSite, tokens: Tensor) -> None:
-        one.statistic.update(site.layer, tokens, group, indices)
-
     try:
         with (
             torch.inference_mode(),
-            applied(model, one.task.condition, indices, positions // batch_size),
-            observe(model.module, sites, read),
+            applied(model, one.work.condition, indices, positions // batch_size),
+            observe(
+                model.module,
+                one.sites,
+                lambda site, tokens: one.read(site, tokens, positions, indices),
+            ),
         ):
-            model.forward(images)
+            output = model.forward(images)
     except NotApplicable as error:
         one.reason = str(error)
+        return
+    except StopForward:
+        return
+    if one.top1 is not None and model.predict is not None:
+        accepted = [
+            None if labels is None else labels.accepts(batch.names[row], batch.labels[row])
+            for row in new
+        ]
+        one.top1.update(model.predict(output), positions, accepted)
 
 
 @contextmanager
@@ -212,42 +218,7 @@ def applied(
         yield
 
 
-def _save(store: Store, running: Sequence[_Running]) -> None:
+def _save(store: Store, running: Sequence[RunningPass]) -> None:
     for one in running:
         if one.done and one.whole and one.reason is None:
-            store.save_partial(one.task.key, one.state())
-
-
-def _finish(one: _Running, settings: Settings) -> PassRecord:
-    applies = one.reason is None
-    images = one.done - len(one.skipped) if applies else 0
-    if applies and images < 1:
-        raise DataError("no image could be read; check --data")
-    measured = one.statistic.finalise() if applies else []
-    return PassRecord(
-        key=one.task.key,
-        model=one.task.model,
-        condition=str(one.task.condition),
-        settings=dict(one.task.settings),
-        machine={"batch_size": settings.batch_size, "workers": settings.workers},
-        images=images,
-        skipped=tuple(one.skipped) if applies else (),
-        layers=tuple(_layer_record(layer, m) for layer, m in enumerate(measured)),
-        reason=one.reason,
-    )
-
-
-def _layer_record(layer: int, measured: LayerSSDC) -> LayerRecord:
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
-    return LayerRecord(
-        layer=layer,
-        grid=(measured.grid.rows, measured.grid.cols),
-        value=finite(measured.value),
-        leave_one_out=tuple(finite(float(v)) for v in measured.leave_one_out),
-        null=measured.null.astype(np.float32),
-        pairs=measured.pairs,
-        subset=measured.subset,
-        reason=measured.reason,
-    )
+            store.save_partial(one.work.key, one.state())

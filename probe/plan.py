@@ -22,6 +22,7 @@ from probe.types import (
     PermutationMode,
     Point,
     Preprocess,
+    Task,
 )
 
 DIGESTED = (
@@ -30,8 +31,11 @@ DIGESTED = (
     "numerics",
     "metrics",
     "data",
+    "corruptions",
+    "readout",
     "hooks.py",
     "interventions.py",
+    "running.py",
     "engine.py",
 )
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "scipy", "pillow")
@@ -108,6 +112,8 @@ def pass_settings(
     device: str,
     settings: Settings,
     groups: int,
+    labels: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything that can change a pass's numbers but its condition, ready for JSON."""
     return {
@@ -127,19 +133,29 @@ def pass_settings(
         "device": device,
         "interval": f"95 %, delete-a-group jackknife over images, {groups} groups",
         "versions": versions(),
+        "labels": None if labels is None else dict(labels),
+        "notes": list(notes),
     }
 
 
-def make_passes(
-    conditions: Sequence[Condition], settings: Settings, common: Mapping[str, Any]
-) -> list[Pass]:
-    """One pass per condition, each with its key."""
+def make_passes(tasks: Sequence[Task], settings: Settings, common: Mapping[str, Any]) -> list[Pass]:
+    """One pass per task, each with its key.
+
+    Raises:
+        UsageError: if a task asks for nothing, or for predictions of a pass that stops early.
+    """
     passes = []
-    for condition in conditions:
-        own: dict[str, Any] = {**common, "condition": str(condition)}
-        if condition.permutation is not None and condition.permutation.mode == "batch":
+    for task in tasks:
+        if not (task.ssdc or task.top1) or (task.top1 and task.last_layer is not None):
+            raise UsageError(f"a pass under '{task.condition}' measures nothing that it can reach")
+        permutation = task.condition.permutation
+        own: dict[str, Any] = {**common, "condition": str(task.condition)}
+        own["measures"] = {"ssdc": task.ssdc, "top1": task.top1, "last_layer": task.last_layer}
+        if not task.top1:
+            own.pop("labels", None)  # they cannot change these numbers
+        if permutation is not None and permutation.mode == "batch":
             own["batch_size"] = settings.batch_size  # it decides which images share a permutation
         text = json.dumps(own, sort_keys=True, ensure_ascii=True, allow_nan=False)
         key = hashlib.sha256(text.encode()).hexdigest()
-        passes.append(Pass(key=key, model=common["resolved"], condition=condition, settings=own))
+        passes.append(Pass(key=key, model=common["resolved"], task=task, settings=own))
     return passes

@@ -17,19 +17,24 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 from probe.types import Grid
 
 
-def _decode(value: Any) -> NDArray[np.float32]:
-    if isinstance(value, str):
-        return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
-    return np.asarray(value, dtype=np.float32)
+def _packed(dtype: str) -> tuple[BeforeValidator, PlainSerializer]:
+    """Arrays of one little-endian dtype, as base64 in JSON."""
+
+    def decode(value: Any) -> Any:
+        if isinstance(value, str):
+            return np.frombuffer(base64.b64decode(value, validate=True), dtype=dtype)
+        return None if value is None else np.asarray(value, dtype=dtype)
+
+    def encode(value: Any) -> str | None:
+        packed = None if value is None else np.ascontiguousarray(value, dtype=dtype).tobytes()
+        return None if packed is None else base64.b64encode(packed).decode("ascii")
+
+    return BeforeValidator(decode), PlainSerializer(encode)
 
 
-def _encode(value: NDArray[np.float32]) -> str:
-    return base64.b64encode(value.astype("<f4").tobytes()).decode("ascii")
-
-
-Floats = Annotated[
-    NDArray[np.float32], BeforeValidator(_decode), PlainSerializer(_encode, return_type=str)
-]
+Floats = Annotated[NDArray[np.float32], *_packed("<f4")]
+Classes = Annotated[NDArray[np.int32] | None, *_packed("<i4")]
+Verdicts = Annotated[NDArray[np.int8] | None, *_packed("<i1")]
 
 
 class _Model(BaseModel):
@@ -61,8 +66,10 @@ class PassRecord(_Model):
     """One model, one data set, one condition: its settings, its numbers, where they come from.
 
     `settings` holds everything that can change a number, and `key` is their hash. `machine` holds
-    what cannot (workers, and the batch size where it names no permutation). `reason` is set, and
-    `layers` empty, when the condition does not apply to the model.
+    what cannot (workers, and the batch size where it names no permutation). `predicted` and
+    `correct` (1, 0, -1 without a label) hold one entry per image taken, -1 in both for one that was
+    left out; None where no predictions were kept. `reason` is set, and there are no numbers, when
+    the condition does not apply to the model.
     """
 
     version: Literal[1] = 1
@@ -74,7 +81,8 @@ class PassRecord(_Model):
     images: int
     skipped: tuple[tuple[str, str], ...] = ()
     layers: tuple[LayerRecord, ...] = ()
-    notes: tuple[str, ...] = ()
+    predicted: Classes = None
+    correct: Verdicts = None
     reason: str | None = None
 
     def to_json(self) -> str:

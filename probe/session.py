@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probe.plan import Settings, make_passes, pass_settings
-from probe.types import Condition, ModelSpec
+from probe.types import ModelSpec, Task
 
 if TYPE_CHECKING:
+    from probe.data.labels import LabelMap
     from probe.data.source import Source
     from probe.records import PassRecord
     from probe.types import LoadedModel
+
+
+Adapt = Callable[["LoadedModel"], "tuple[LoadedModel, LabelMap | None]"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class Measured:
-    """The records of one model, in the order of the conditions asked for."""
+    """The records of one model, in the order of the tasks asked for."""
 
     model: LoadedModel
     records: tuple[PassRecord, ...]
@@ -40,23 +44,25 @@ class Measured:
 def measure(
     spec: ModelSpec,
     source: Source,
-    conditions: Sequence[Condition],
+    tasks: Sequence[Task],
     settings: Settings,
     options: LoadOptions,
     *,
+    adapt: Adapt = lambda model: (model, None),
     runs: Path | None = None,
     fresh: bool = False,
     on_loaded: Callable[[LoadedModel, int], None] = lambda model, passes: None,
     progress: Callable[[int], None] = lambda images: None,
 ) -> Measured:
-    """Measure `spec` under `conditions`.
+    """Measure `spec`.
 
     Args:
         spec: which model.
         source: the images.
-        conditions: what to measure.
+        tasks: what to measure, one per condition.
         settings: how to measure.
         options: how to load the model.
+        adapt: gives the loaded model, perhaps with a readout, and the labels that judge it.
         runs: folder of stored passes; None keeps nothing.
         fresh: run also what is stored.
         on_loaded: called once with the model and the number of passes that will run.
@@ -77,11 +83,13 @@ def measure(
         dtype=settings.dtype,
         device=options.device,
     )
+    model, labels = adapt(model)
     return measure_loaded(
         model,
         source,
-        conditions,
+        tasks,
         settings,
+        labels=labels,
         runs=runs,
         fresh=fresh,
         on_loaded=on_loaded,
@@ -92,9 +100,10 @@ def measure(
 def measure_loaded(
     model: LoadedModel,
     source: Source,
-    conditions: Sequence[Condition],
+    tasks: Sequence[Task],
     settings: Settings,
     *,
+    labels: LabelMap | None = None,
     runs: Path | None = None,
     fresh: bool = False,
     on_loaded: Callable[[LoadedModel, int], None] = lambda model, passes: None,
@@ -104,7 +113,7 @@ def measure_loaded(
     from probe.engine import run_passes
     from probe.store import Store
 
-    passes = make_passes(conditions, settings, _common(model, source, settings))
+    passes = make_passes(tasks, settings, _common(model, source, settings, labels))
     store = Store(runs) if runs is not None else None
     found: dict[str, PassRecord] = {}
     if store is not None and not fresh:
@@ -118,7 +127,9 @@ def measure_loaded(
             store.drop_partial(one.key)
     on_loaded(model, len(missing))
     if missing:
-        done = run_passes(model, source, missing, settings, store=store, progress=progress)
+        done = run_passes(
+            model, source, missing, settings, labels=labels, store=store, progress=progress
+        )
         found |= {record.key: record for record in done}
     return Measured(
         model=model,
@@ -128,7 +139,9 @@ def measure_loaded(
     )
 
 
-def _common(model: LoadedModel, source: Source, settings: Settings) -> dict[str, Any]:
+def _common(
+    model: LoadedModel, source: Source, settings: Settings, labels: LabelMap | None
+) -> dict[str, Any]:
     from probe.engine import taken
     from probe.loading import required_preprocess
     from probe.numerics.intervals import group_count
@@ -151,4 +164,6 @@ def _common(model: LoadedModel, source: Source, settings: Settings) -> dict[str,
         device=device,
         settings=settings,
         groups=group_count(taken(source)),
+        labels=None if labels is None else labels.describe(),
+        notes=model.notes,
     )

@@ -260,6 +260,20 @@ class Scalar:
 
 
 @dataclass(frozen=True)
+class Task:
+    """What to measure under one condition.
+
+    `ssdc` measures SSDC at every layer, or up to `last_layer`, at whose site the forward pass then
+    stops; `top1` keeps the predicted class of every image, which needs the whole pass.
+    """
+
+    condition: Condition
+    ssdc: bool = True
+    top1: bool = False
+    last_layer: int | None = None
+
+
+@dataclass(frozen=True)
 class Pass:
     """One model, one data set, one condition: the unit that is planned, run, stored and resumed.
 
@@ -268,8 +282,13 @@ class Pass:
 
     key: str
     model: str
-    condition: Condition
+    task: Task
     settings: Mapping[str, Any]
+
+    @property
+    def condition(self) -> Condition:
+        """The condition of its task."""
+        return self.task.condition
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from probe.engine import run_passes
 from probe.plan import Settings, make_passes
 from probe.records import PassRecord
 from probe.store import Store
-from probe.types import Condition, Grid, LoadedModel, Pass, Preprocess
+from probe.types import Condition, Grid, LoadedModel, Pass, Preprocess, Task
 from tests.families.tiny_timm import tiny_models
 
 MODELS = tiny_models()
@@ -69,7 +69,8 @@ def counting(model: LoadedModel) -> tuple[LoadedModel, list[int]]:
 
 def passes_of(conditions: Sequence[Condition], settings: Settings) -> list[Pass]:
     """Passes of a model called tiny."""
-    return make_passes(conditions, settings, {"resolved": "tiny", "site": settings.site})
+    tasks = [Task(condition) for condition in conditions]
+    return make_passes(tasks, settings, {"resolved": "tiny", "site": settings.site})
 
 
 def run(

@@ -11,18 +11,9 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from probe.derive import (
-    Curve,
-    Estimate,
-    anchoring,
-    combine,
-    curve,
-    delta_ssdc,
-    difference,
-    layer_ratio,
-    ratio,
-    ssdc_result,
-)
+from probe.derive.curves import Curve, anchoring, curve, delta_ssdc, layer_ratio
+from probe.derive.estimate import Estimate, combine, difference, ratio
+from probe.derive.ssdc import ssdc_result
 from probe.records import LayerRecord, PassRecord
 
 G = 5

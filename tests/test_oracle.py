@@ -12,7 +12,7 @@ from probe.api import Curves
 from probe.data.open import open_data
 from probe.engine import run_passes
 from probe.plan import Settings, make_passes
-from probe.types import Condition, LoadedModel, Permutation
+from probe.types import Condition, LoadedModel, Permutation, Task
 
 CLEAN = [.612, .659, .695, .652, .689, .735, .751, .787, .784, .813, .704, .685]  # fmt: skip
 RPI = [.21, .32, .48, .60, .66, .78, .82, .86, .85, .85, .79, .76]  # fmt: skip
@@ -66,7 +66,7 @@ def test_what_follows_and_what_is_recorded(curves: Curves) -> None:
 def test_without_its_table_nothing_is_left_under_rpi(model: LoadedModel, folder: str) -> None:
     conditions = [Condition(Permutation("image", 0, draw), alpha=0.0) for draw in range(DRAWS)]
     settings = Settings()
-    passes = make_passes(conditions, settings, {"resolved": "dinov2"})
+    passes = make_passes([Task(c) for c in conditions], settings, {"resolved": "dinov2"})
     records = run_passes(model, open_data(folder, limit=64), passes, settings)
     values = np.array([[layer.value for layer in record.layers] for record in records])
     assert values.shape == (DRAWS, 12)

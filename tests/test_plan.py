@@ -19,6 +19,7 @@ from probe.types import (
     PermutationMode,
     PositionKind,
     Preprocess,
+    Task,
 )
 
 PREPROCESS = Preprocess(
@@ -40,7 +41,7 @@ CLEAN = Condition()
 
 def key(condition: Condition = CLEAN, settings: Settings = Settings(), **changes: Any) -> str:  # noqa: B008
     common = pass_settings(**(BASE | {"settings": settings} | changes))
-    (one,) = make_passes([condition], settings, common)
+    (one,) = make_passes([Task(condition)], settings, common)
     return one.key
 
 
@@ -196,7 +197,7 @@ def test_what_changes_no_number_changes_no_key(mode: PermutationMode, changes: A
 
 def test_batch_mode_records_its_batch_size() -> None:
     batch = Condition(Permutation("batch", 0))
-    passes = make_passes([CLEAN, batch], Settings(batch_size=8), pass_settings(**BASE))
+    passes = make_passes([Task(CLEAN), Task(batch)], Settings(batch_size=8), pass_settings(**BASE))
     assert [p.settings.get("batch_size") for p in passes] == [None, 8]
     assert key(batch, Settings(workers=2)) == key(batch)
 
@@ -206,7 +207,7 @@ def test_keys_do_not_depend_on_the_order_of_options() -> None:
 
 
 def test_a_pass_carries_all_that_names_it() -> None:
-    (one,) = make_passes([Condition(alpha=0.5)], Settings(), pass_settings(**BASE))
+    (one,) = make_passes([Task(Condition(alpha=0.5))], Settings(), pass_settings(**BASE))
     assert one.model == "timm:vit"
     assert len(one.key) == 64
     assert one.settings == {
@@ -234,5 +235,8 @@ def test_a_pass_carries_all_that_names_it() -> None:
         "device": "cpu",
         "interval": "95 %, delete-a-group jackknife over images, 20 groups",
         "versions": versions(),
-        "condition": "alpha=0.5",
+                    "condition": "alpha=0.5",
+            "measures": {"ssdc": True, "top1": False, "last_layer": None},
+            "notes": [],
+        }
     }

@@ -16,7 +16,7 @@ from probe.errors import ProbeError, UsageError
 from probe.plan import Settings
 from probe.session import LoadOptions
 from probe.store import check_writable, slug, write_atomically
-from probe.types import Condition, Failure, ModelSpec
+from probe.types import Failure, ModelSpec, Task
 
 if TYPE_CHECKING:
     from probe.data.source import Source
@@ -33,7 +33,7 @@ class Request:
     data: str | None
     split: str | None
     limit: int | None
-    conditions: tuple[Condition, ...]
+    tasks: tuple[Task, ...]
     settings: Settings
     options: LoadOptions
     arch: str | None
@@ -59,7 +59,7 @@ def size_of(text: str) -> tuple[int, int]:
 
 def run_ssdc(request: Request) -> int:
     """Run `probe ssdc`; returns the exit code, 1 if a model failed."""
-    from probe.derive import ssdc_result
+    from probe.derive.ssdc import ssdc_result
     from probe.report.figures import ssdc_figure
     from probe.report.tables import layers_csv, summary_csv
     from probe.report.terminal import ssdc_screen
@@ -133,7 +133,7 @@ def run_models(
                 measured = measure(
                     spec,
                     source,
-                    request.conditions,
+                    request.tasks,
                     request.settings,
                     request.options,
                     runs=request.runs,

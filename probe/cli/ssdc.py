@@ -189,6 +189,7 @@ def ssdc(
     from probe.errors import UsageError
     from probe.plan import Settings, ssdc_conditions
     from probe.session import LoadOptions
+    from probe.types import Task
 
     paper = protocol is Protocol.paper
     if paper and rpi is not Rpi.image:
@@ -207,7 +208,9 @@ def ssdc(
         data=data,
         split=split,
         limit=limit,
-        conditions=ssdc_conditions("batch" if paper else rpi.value, rpi_draws, seed),
+        tasks=tuple(
+            Task(c) for c in ssdc_conditions("batch" if paper else rpi.value, rpi_draws, seed)
+        ),
         settings=settings,
         options=LoadOptions(
             image_size=size_of(image_size) if image_size else None,

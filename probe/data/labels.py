@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from probe.data.label_file import read_label_file
 from probe.data.label_head import WORDNET_ID, HeadLabels, listed
@@ -37,6 +39,14 @@ class LabelMap:
     classes: int
     names: tuple[str, ...] | None = None
     items: Mapping[str, frozenset[int]] | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """What a record keeps: the kind, the map, and a hash of labels given by image name."""
+        digest = None
+        if self.items is not None:
+            pairs = sorted((name, sorted(classes)) for name, classes in self.items.items())
+            digest = hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+        return {"kind": self.kind, "map": dict(self.map), "note": self.note, "by_name": digest}
 
     def accepts(self, item_name: str, raw_label: Label) -> frozenset[int] | None:
         """The classes of which any is a correct prediction; None: leave the image out, count it.

@@ -1,0 +1,1 @@
+"""Numbers that follow from records: pure functions, with intervals paired over images."""

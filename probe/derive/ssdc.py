@@ -1,0 +1,118 @@
+"""One model's entry in the output of `probe ssdc`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from probe.derive.curves import Curve, anchoring, curve, delta_ssdc, layer_ratio
+from probe.derive.estimate import Estimate
+from probe.numerics.intervals import mantel_p
+from probe.records import PassRecord
+from probe.types import Scalar
+
+RPI_OFF = "RPI is off"
+
+
+def ssdc_result(
+    name: str,
+    clean: PassRecord,
+    draws: Sequence[PassRecord],
+    *,
+    notes: Sequence[str] = (),
+    p_values: bool = False,
+) -> dict[str, Any]:
+    """One model's entry of the JSON output; see the README for its fields.
+
+    Args:
+        name: the model as the user named it.
+        clean: its clean pass.
+        draws: its RPI passes, one per draw; empty when RPI is off.
+        notes: remarks of the loader.
+        p_values: add each layer's permutation p-value.
+    """
+    site = str(clean.settings["site"])
+    plain = curve([clean])
+    shuffled = curve(draws) if draws else None
+    off = Estimate.undefined(RPI_OFF)
+    layers = []
+    for layer, grid in enumerate(plain.grids):
+        layers.append(
+            {
+                "layer": layer,
+                "grid": list(grid),
+                "clean": _point(plain, layer, p_values),
+                "rpi": _point(shuffled, layer, p_values),
+                "ratio": asdict(
+                    (layer_ratio(plain, shuffled, layer) if shuffled else off).scalar()
+                ),
+            }
+        )
+    grids = tuple(dict.fromkeys(plain.grids))
+    settings = {k: v for k, v in clean.settings.items() if k != "condition"}
+    return {
+        "model": name,
+        "resolved": clean.settings["resolved"],
+        "family": clean.settings["family"],
+        "images": clean.images,
+        "settings": settings
+        | {"rpi": [draw.condition for draw in draws], "machine": clean.machine},
+        "layers": layers,
+        "delta_ssdc_rpi": asdict((delta_ssdc(shuffled, site) if shuffled else off).scalar()),
+        "anchoring": asdict((anchoring(shuffled) if shuffled else off).scalar()),
+        "anchoring_by_grid": [
+            {"grid": list(grid)} | asdict((anchoring(shuffled, grid) if shuffled else off).scalar())
+            for grid in grids
+        ],
+        "final": asdict((shuffled.layers[-1] if shuffled else off).scalar()),
+        "peak": _peak(shuffled),
+        "rpi_draw_sd": list(shuffled.draw_sd) if shuffled else [],
+        "ranked": [
+            {"grid": list(grid), "pairs": pairs, "tokens": tokens}
+            for grid, pairs, tokens in dict.fromkeys(
+                (r.grid, r.pairs, r.subset or r.shape.tokens) for r in clean.layers
+            )
+        ],
+        "skipped": [list(entry) for entry in clean.skipped],
+        "notes": list(notes),
+    }
+
+
+def _point(source: Curve | None, layer: int, p_values: bool) -> dict[str, Any]:
+    if source is None:
+        scalar, low, high = Scalar(None, reason=RPI_OFF), None, None
+    else:
+        scalar = source.layers[layer].scalar()
+        low, high = source.band(layer)
+    point: dict[str, Any] = {
+        "value": scalar.value,
+        "low": scalar.low,
+        "high": scalar.high,
+        "null_low": low,
+        "null_high": high,
+        "reason": scalar.reason,
+    }
+    if p_values:
+        point["p"] = (
+            mantel_p(scalar.value, source.null[layer])
+            if source is not None and scalar.value is not None
+            else None
+        )
+    return point
+
+
+def _peak(rpi: Curve | None) -> dict[str, Any]:
+    """The largest SSDC under RPI and its layer; no interval, since a maximum is biased."""
+    values = [] if rpi is None else [estimate.value for estimate in rpi.layers]
+    if not values or not all(math.isfinite(value) for value in values):
+        return {
+            "layer": None,
+            "value": None,
+            "reason": RPI_OFF if rpi is None else "SSDC under RPI is undefined at a layer",
+        }
+    layer = int(np.argmax(values))
+    return {"layer": layer, "value": values[layer], "reason": None}
