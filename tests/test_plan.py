@@ -235,8 +235,7 @@ def test_a_pass_carries_all_that_names_it() -> None:
         "device": "cpu",
         "interval": "95 %, delete-a-group jackknife over images, 20 groups",
         "versions": versions(),
-                    "condition": "alpha=0.5",
-            "measures": {"ssdc": True, "top1": False, "last_layer": None},
-            "notes": [],
-        }
+        "condition": "alpha=0.5",
+        "measures": {"ssdc": True, "top1": False, "last_layer": None},
+        "notes": [],
     }

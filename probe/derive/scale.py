@@ -1,10 +1,11 @@
-"""The positional dose-response: what alpha does to delta SSDC, anchoring, accuracy and fragility."""
+"""The positional dose-response: delta SSDC, anchoring, accuracy and fragility over alpha."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from probe.corruptions import Corruption
@@ -152,7 +153,7 @@ def regimes(rows: Sequence[Mapping[str, Any]], measure: str) -> dict[str, Any]:
 
 def _knee(points: Sequence[tuple[float, Mapping[str, Any]]], whole: float) -> Scalar:
     falling = sorted((p for p in points if p[0] <= 1), key=lambda p: -p[0])
-    for (upper, above), (lower, below) in zip(falling, falling[1:], strict=False):
+    for (upper, above), (lower, below) in pairwise(falling):
         high, low = above["value"] / whole, below["value"] / whole
         if high >= 0.5 > low:
             return Scalar(lower + (upper - lower) * (0.5 - low) / (high - low))
