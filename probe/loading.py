@@ -63,6 +63,7 @@ def load_model(
         predict=predict,
         classes=raw.classes if predict is not None else None,
         notes=raw.notes,
+        class_names=raw.class_names if predict is not None else None,
     )
 
 

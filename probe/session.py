@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from probe.types import LoadedModel
 
 
-Adapt = Callable[["LoadedModel"], "tuple[LoadedModel, LabelMap | None]"]
+@dataclass(frozen=True)
+class Prepared:
+    """What to run on a loaded model, which may have got a readout, and the labels that judge it."""
+
+    model: LoadedModel
+    tasks: tuple[Task, ...]
+    labels: LabelMap | None = None
 
 
 @dataclass(frozen=True)
@@ -33,9 +39,10 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class Measured:
-    """The records of one model, in the order of the tasks asked for."""
+    """The records of one model, one per task."""
 
     model: LoadedModel
+    tasks: tuple[Task, ...]
     records: tuple[PassRecord, ...]
     reused: int = 0
     notes: tuple[str, ...] = field(default=())
@@ -44,11 +51,10 @@ class Measured:
 def measure(
     spec: ModelSpec,
     source: Source,
-    tasks: Sequence[Task],
+    prepare: Callable[[LoadedModel], Prepared],
     settings: Settings,
     options: LoadOptions,
     *,
-    adapt: Adapt = lambda model: (model, None),
     runs: Path | None = None,
     fresh: bool = False,
     on_loaded: Callable[[LoadedModel, int], None] = lambda model, passes: None,
@@ -59,10 +65,9 @@ def measure(
     Args:
         spec: which model.
         source: the images.
-        tasks: what to measure, one per condition.
+        prepare: gives the loaded model its tasks.
         settings: how to measure.
         options: how to load the model.
-        adapt: gives the loaded model, perhaps with a readout, and the labels that judge it.
         runs: folder of stored passes; None keeps nothing.
         fresh: run also what is stored.
         on_loaded: called once with the model and the number of passes that will run.
@@ -83,13 +88,13 @@ def measure(
         dtype=settings.dtype,
         device=options.device,
     )
-    model, labels = adapt(model)
+    prepared = prepare(model)
     return measure_loaded(
-        model,
+        prepared.model,
         source,
-        tasks,
+        prepared.tasks,
         settings,
-        labels=labels,
+        labels=prepared.labels,
         runs=runs,
         fresh=fresh,
         on_loaded=on_loaded,
@@ -109,7 +114,10 @@ def measure_loaded(
     on_loaded: Callable[[LoadedModel, int], None] = lambda model, passes: None,
     progress: Callable[[int], None] = lambda images: None,
 ) -> Measured:
-    """Measure a loaded model; arguments as for `measure`."""
+    """Measure a loaded model under every task; other arguments as for `measure`.
+
+    `labels` says which classes are right, where predictions are judged.
+    """
     from probe.engine import run_passes
     from probe.store import Store
 
@@ -133,6 +141,7 @@ def measure_loaded(
         found |= {record.key: record for record in done}
     return Measured(
         model=model,
+        tasks=tuple(tasks),
         records=tuple(found[one.key] for one in passes),
         reused=len(passes) - len(missing),
         notes=model.notes,

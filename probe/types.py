@@ -140,9 +140,8 @@ class Preprocess:
     """From a decoded RGB image to the model's input.
 
     `resize` is ("short", pixels), ("squash", (height, width)) or None; `crop` is (height, width),
-    centred, or None when `resize` already gives the size. `mean` and `std` are per channel, for
-    values in 0..1. `source` says where the settings come from (checkpoint, imagenet, half, FILE,
-    or protocol paper).
+    centred, or None. `mean` and `std` are per channel, for values in 0..1. `source` says where the
+    settings come from (checkpoint, imagenet, half, FILE, or protocol paper).
     """
 
     size: tuple[int, int]
@@ -160,7 +159,7 @@ class ModelSpec:
 
     `source` is `timm:NAME`, `hf:ID`, `file:PATH` (absolute once resolved) or `package:NAME`.
     `options` go to the constructor. `family` forces a family; None lets the model's structure
-    choose. `preprocess` is a name (imagenet, half), a file, or None for the checkpoint's own.
+    choose. `preprocess` is imagenet, half, a file, or None for the checkpoint's own.
     """
 
     name: str
@@ -199,6 +198,7 @@ class LoadedModel:
     `forward(images)` runs the unmodified module on float images (B, 3, height, width) and returns
     its raw output; `predict(output)` turns that output into logits (B, classes), and is None for a
     model without a head. `preprocess` is None when the checkpoint carries none and none was named.
+    `class_names` are the head's own, where the checkpoint states them.
     """
 
     spec: ModelSpec
@@ -211,6 +211,7 @@ class LoadedModel:
     predict: Callable[[Any], torch.Tensor] | None
     classes: int | None
     notes: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -226,8 +227,7 @@ class Permutation:
 class Condition:
     """One setting of (permutation, alpha, corruption); the clean condition is the empty one.
 
-    `corruption` is a corruption's canonical text, such as `jpeg(quality=5)`. `signal` limits alpha
-    to one kind of positional signal.
+    `corruption` is a canonical text; `signal` limits alpha to one kind of positional signal.
     """
 
     permutation: Permutation | None = None

@@ -10,6 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from probe import __version__
+from probe.cli.fragility import fragility
+from probe.cli.readout import readout
+from probe.cli.scale import scale
 from probe.cli.ssdc import ssdc
 from probe.cli.zoo import zoo_app
 from probe.errors import ProbeError
@@ -47,6 +50,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(ssdc)
+app.command()(scale)
+app.command()(fragility)
+app.command()(readout)
 app.add_typer(zoo_app, name="zoo")
 
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ from probe.errors import ProbeError, UsageError
 from probe.plan import Settings
 from probe.session import LoadOptions
 from probe.store import check_writable, slug, write_atomically
-from probe.types import Failure, ModelSpec, Task
+from probe.types import Failure, ModelSpec
 
 if TYPE_CHECKING:
     from probe.data.source import Source
-    from probe.session import Measured
+    from probe.session import Measured, Prepared
+    from probe.types import LoadedModel
 
 SCHEMA = 1
 
@@ -33,7 +35,7 @@ class Request:
     data: str | None
     split: str | None
     limit: int | None
-    tasks: tuple[Task, ...]
+    prepare: Callable[[ModelSpec, Source, LoadedModel], Prepared]
     settings: Settings
     options: LoadOptions
     arch: str | None
@@ -42,7 +44,6 @@ class Request:
     fresh: bool
     out: Path | None
     json_path: str | None
-    p_values: bool
 
 
 def size_of(text: str) -> tuple[int, int]:
@@ -57,27 +58,24 @@ def size_of(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-def run_ssdc(request: Request) -> int:
-    """Run `probe ssdc`; returns the exit code, 1 if a model failed."""
-    from probe.derive.ssdc import ssdc_result
-    from probe.report.figures import ssdc_figure
-    from probe.report.tables import layers_csv, summary_csv
-    from probe.report.terminal import ssdc_screen
+@dataclass(frozen=True)
+class Output:
+    """What a command makes of its records: an entry per model, files, a screen."""
 
-    def result(spec: ModelSpec, measured: Measured) -> dict[str, Any]:
-        clean, *draws = measured.records
-        return ssdc_result(spec.name, clean, draws, notes=measured.notes, p_values=request.p_values)
+    name: str
+    result: Callable[[ModelSpec, Measured], dict[str, Any]]
+    files: Callable[[dict[str, Any]], dict[str, bytes | str]]
+    screen: Callable[[dict[str, Any]], Any]
 
-    out = request.out or request.runs / "ssdc" / slug("+".join(request.models))
-    envelope, failures = run_models(request, out, result)
+
+def run(request: Request, output: Output) -> int:
+    """Measure, write the files, print the screen; returns the exit code, 1 if a model failed."""
+    out = request.out or request.runs / output.name / slug("+".join(request.models))
+    envelope, failures = run_models(request, out, output.result)
     text = json.dumps(envelope, indent=2, allow_nan=False) + "\n"  # ASCII, for any terminal
-    files: dict[str, bytes | str] = {"ssdc.json": text}
+    files: dict[str, bytes | str] = {f"{output.name}.json": text}
     if envelope["results"]:
-        files |= {
-            "layers.csv": layers_csv(envelope),
-            "summary.csv": summary_csv(envelope),
-            **ssdc_figure(envelope),
-        }
+        files |= output.files(envelope)
     for name, content in files.items():
         write_atomically(out / name, content)
     if request.json_path == "-":
@@ -88,7 +86,7 @@ def run_ssdc(request: Request) -> int:
         from rich.console import Console
 
         console = Console()
-        console.print(ssdc_screen(envelope))
+        console.print(output.screen(envelope))
         console.print(
             f"Written to {out}: {', '.join(sorted(files))}", highlight=False, markup=False
         )
@@ -129,11 +127,11 @@ def run_models(
         source = sources[wanted[number - 1]]
         title = spec.name if len(specs) == 1 else f"{spec.name} ({number}/{len(specs)})"
         try:
-            with _progress(title, taken(source)) as (on_loaded, advance):
+            with progress_bar(title, taken(source)) as (on_loaded, advance):
                 measured = measure(
                     spec,
                     source,
-                    request.tasks,
+                    partial(request.prepare, spec, source),
                     request.settings,
                     request.options,
                     runs=request.runs,
@@ -169,7 +167,7 @@ def _unexpected(spec: ModelSpec, error: Exception, out: Path) -> Failure:
 
 
 @contextmanager
-def _progress(
+def progress_bar(
     title: str, images: int | None
 ) -> Iterator[tuple[Callable[[Any, int], None], Callable[[int], None]]]:
     """A progress bar on standard error while a model runs, on a terminal only."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from probe.cli.ssdc import DATA, MODEL, OUTPUT, RUN, DType
+from probe.cli import options as opt
 
 if TYPE_CHECKING:
     from probe.data.source import Source
@@ -40,35 +40,28 @@ def readout(
         typer.Option(
             help="Labelled images: digits, a folder with one folder per class, a parquet file or "
             "folder, or a hub data set (owner/name). Default: the zoo entry's.",
-            rich_help_panel=DATA,
+            rich_help_panel=opt.DATA,
             show_default=False,
         ),
     ] = None,
     train_split: Annotated[
-        str | None, typer.Option(help="Split that the readout is fitted to.", rich_help_panel=DATA)
+        str | None,
+        typer.Option(help="Split that the readout is fitted to.", rich_help_panel=opt.DATA),
     ] = None,
     eval_split: Annotated[
         str | None,
-        typer.Option(help="Also measure accuracy on this split.", rich_help_panel=DATA),
+        typer.Option(help="Also measure accuracy on this split.", rich_help_panel=opt.DATA),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(help="Fit to this many images, evenly spread.", rich_help_panel=DATA),
+        typer.Option(help="Fit to this many images, evenly spread.", rich_help_panel=opt.DATA),
     ] = None,
     eval_limit: Annotated[
         int | None,
-        typer.Option(help="Measure on this many images, evenly spread.", rich_help_panel=DATA),
+        typer.Option(help="Measure on this many images, evenly spread.", rich_help_panel=opt.DATA),
     ] = None,
-    preprocess: Annotated[
-        str | None,
-        typer.Option(
-            help="imagenet, half, or a FILE. Default: the checkpoint's own.", rich_help_panel=DATA
-        ),
-    ] = None,
-    image_size: Annotated[
-        str | None,
-        typer.Option(help="Pixels, as 224 or 224x448 (height x width).", rich_help_panel=DATA),
-    ] = None,
+    preprocess: opt.PreprocessName = None,
+    image_size: opt.ImageSize = None,
     pool: Annotated[
         Pool | None,
         typer.Option(
@@ -85,54 +78,28 @@ def readout(
             rich_help_panel=FIT,
         ),
     ] = 0,
-    random_init: Annotated[
-        bool,
-        typer.Option(
-            "--random-init", help="The untrained model, nothing downloaded.", rich_help_panel=MODEL
-        ),
-    ] = False,
-    arch: Annotated[
-        str | None,
-        typer.Option(help="timm architecture of a state-dict file.", rich_help_panel=MODEL),
-    ] = None,
-    zoo: Annotated[
-        Path | None, typer.Option(help="A zoo file of your own.", rich_help_panel=MODEL)
-    ] = None,
-    dtype: Annotated[
-        DType, typer.Option(help="Precision of the model.", rich_help_panel=RUN)
-    ] = DType.float32,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=RUN)
-    ] = "auto",
-    batch_size: Annotated[
-        int, typer.Option(help="Images per forward pass.", rich_help_panel=RUN)
-    ] = 32,
-    workers: Annotated[
-        int, typer.Option(help="Processes that decode images.", rich_help_panel=RUN)
-    ] = 0,
+    random_init: opt.RandomInit = False,
+    arch: opt.Arch = None,
+    zoo: opt.ZooFile = None,
+    dtype: opt.ModelDType = opt.Precision.float32,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = 32,
+    workers: opt.Workers = 0,
     out: Annotated[
         Path | None,
         typer.Option(
             help="The readout's file. Default: runs/readouts/MODEL-DATA.safetensors.",
-            rich_help_panel=OUTPUT,
+            rich_help_panel=opt.OUTPUT,
             show_default=False,
         ),
     ] = None,
-    json_path: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="PATH|-",
-            help="Also write the JSON here; with -, print it and nothing else.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    json_path: opt.JsonPath = None,
 ) -> None:
     """Fit a linear readout to a frozen model's last tokens, for --readout.
 
     A model without a head then has classes. Logistic regression, C chosen on held-out images.
     """
-    from probe.cli.batch import _progress, size_of
+    from probe.cli.batch import progress_bar, size_of
     from probe.engine import taken
     from probe.errors import UsageError
     from probe.loading import load_model
@@ -168,7 +135,7 @@ def readout(
     check_writable(file.parent)
     counts = [taken(source) for source in (train, held) if source is not None]
     total = None if None in counts else sum(count or 0 for count in counts)
-    with _progress(spec.name, total) as (on_loaded, advance):
+    with progress_bar(spec.name, total) as (on_loaded, advance):
         loaded = load_model(
             spec,
             image_size=size_of(image_size) if image_size else None,

@@ -127,7 +127,11 @@ def fragility_result(
         "family": clean.settings["family"],
         "images": int(among.sum()),
         "labelled": labelled,
-        "settings": {k: v for k, v in clean.settings.items() if k != "condition"}
+        "settings": {
+            k: v
+            for k, v in clean.settings.items()
+            if k not in ("condition", "measures", "notes", "labels")
+        }
         | {
             "machine": clean.machine,
             "fs_interval": f"95 %, paired bootstrap over images, percentile, {RESAMPLES} resamples",

@@ -47,6 +47,7 @@ def scale_result(
     notes: Sequence[str] = (),
     kinds: Sequence[str] = (),
     anchored: bool = True,
+    unjudged: str | None = None,
 ) -> dict[str, Any]:
     """One model's entry in the output of `probe scale`.
 
@@ -56,8 +57,9 @@ def scale_result(
         notes: remarks of the loader.
         kinds: kinds of positional signal that alpha reaches in this model.
         anchored: whether RPI passes read every layer, so that anchoring follows.
+        unjudged: why predictions were not judged, where that was not the user's choice.
     """
-    rows = [_row(dose, anchored) for dose in doses]
+    rows = [_row(dose, anchored, unjudged or NOT_MEASURED) for dose in doses]
     first = next(r for dose in doses for r in (*dose.rpi, *((dose.clean,) if dose.clean else ())))
     extension = "rotary" in kinds
     measured = next((r.images for d in doses for r in _records(d) if r.reason is None), 0)
@@ -66,7 +68,11 @@ def scale_result(
         "resolved": first.settings["resolved"],
         "family": first.settings["family"],
         "images": measured,
-        "settings": {k: v for k, v in first.settings.items() if k not in ("condition", "measures")}
+        "settings": {
+            k: v
+            for k, v in first.settings.items()
+            if k not in ("condition", "measures", "notes", "labels")
+        }
         | {"machine": first.machine, "rpi": sorted({r.condition for d in doses for r in d.rpi})},
         "labels": next(
             (r.settings["labels"] for d in doses for r in _records(d) if r.settings.get("labels")),
@@ -91,13 +97,13 @@ def _records(dose: Dose) -> list[PassRecord]:
     return [*dose.rpi, *([dose.clean] if dose.clean else []), *(r for _, r in dose.shifted)]
 
 
-def _row(dose: Dose, anchored: bool) -> dict[str, Any]:
+def _row(dose: Dose, anchored: bool, unjudged: str) -> dict[str, Any]:
     delta = anchor = Estimate.undefined(dose.reason or NOT_MEASURED)
     if dose.rpi and dose.reason is None:
         shuffled = curve(dose.rpi)
         delta = delta_ssdc(shuffled, str(dose.rpi[0].settings["site"]))
         anchor = anchoring(shuffled) if anchored else Estimate.undefined(NOT_MEASURED)
-    value = Scalar(None, reason=dose.reason or NOT_MEASURED)
+    value = Scalar(None, reason=dose.reason or unjudged)
     right: int | None = None
     fs: dict[str, Any] = {}
     if dose.clean is not None and dose.reason is None:

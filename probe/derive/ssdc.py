@@ -53,7 +53,9 @@ def ssdc_result(
             }
         )
     grids = tuple(dict.fromkeys(plain.grids))
-    settings = {k: v for k, v in clean.settings.items() if k != "condition"}
+    settings = {
+        k: v for k, v in clean.settings.items() if k not in ("condition", "measures", "notes")
+    }
     return {
         "model": name,
         "resolved": clean.settings["resolved"],

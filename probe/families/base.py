@@ -50,6 +50,7 @@ class RawModel:
     forward: Callable[[Tensor], Any]
     classes: int | None
     notes: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
 
 
 @cache

@@ -91,7 +91,18 @@ def load_hf(
         forward=_forward(module, size, own),
         classes=head_width(module),
         notes=tuple(notes),
+        class_names=_class_names(config, head_width(module)),
     )
+
+
+def _class_names(config: Any, classes: int | None) -> tuple[str, ...] | None:
+    """The configuration's names of the head's classes, None where it only numbers them."""
+    names = getattr(config, "id2label", None) or {}
+    if classes is None or set(names) != set(range(classes)):
+        return None
+    found = tuple(str(names[index]) for index in range(classes))
+    numbered = all(name == f"LABEL_{index}" for index, name in enumerate(found))
+    return None if numbered else found
 
 
 def _by(size: Any) -> str:

@@ -99,7 +99,13 @@ def load_timm(
         forward=module,
         classes=class_count(module),
         notes=notes,
+        class_names=_class_names(module, class_count(module)),
     )
+
+
+def _class_names(module: Any, classes: int | None) -> tuple[str, ...] | None:
+    names = module.pretrained_cfg.get("label_names")
+    return tuple(map(str, names)) if names and len(names) == classes else None
 
 
 def _hub_source(spec: ModelSpec) -> _Source:

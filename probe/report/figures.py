@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from probe.report.format import label_lines, one_line, plain, shared_facts
+from probe.report.format import label_lines, one_line, plain
 from probe.report.panel import (
-    BAND,
     COLORS,
     FACES,
-    GREY,
     MARKERS,
-    SMALL,
-    TICK,
     crowded,
     draw_panel,
     shown_kinds,
@@ -28,24 +23,25 @@ from probe.report.panel import (
     ssdc_limits,
     stages,
 )
-from probe.report.typeset import text_width, wrap, wrap_parts
-
-# matplotlib's own defaults, whatever the user's matplotlibrc says, and these.
-STYLE: dict[str, Any] = {
-    "svg.hashsalt": "probe",
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {"Software": None}}
-PNG_DPI = 150
+from probe.report.sheet import (
+    BAND,
+    GREY,
+    LINE,
+    NAME,
+    SMALL,
+    STYLE,
+    TICK,
+    TOP,
+    footer_lines,
+    place,
+    save,
+    write_footer,
+    write_heading,
+)
+from probe.report.typeset import text_width, wrap
 
 LABELS = {"clean": "clean, 95 % interval", "rpi": "under RPI, 95 % interval"}
-NAME = 9.0  # font size, points
-LINE = 1.35 / 72  # height of a line of text, inches per point
-LEFT, RIGHT, TOP, GAP = 0.62, 0.25, 0.12, 0.28  # margins and the gap between panels, inches
+LEFT, RIGHT, GAP = 0.62, 0.25, 0.28  # margins and the gap between panels, inches
 BELOW = 0.42  # tick labels and axis label under a panel, inches
 
 
@@ -86,13 +82,7 @@ def ssdc_figure(envelope: Mapping[str, Any]) -> dict[str, bytes]:
         return {}
     with style.context(["default", STYLE]):
         figure = draw_figure(envelope["results"], envelope["failures"])
-        return {f"ssdc.{kind}": _save(figure, kind) for kind in METADATA}
-
-
-def _save(figure: Figure, kind: str) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format=kind, dpi=PNG_DPI, metadata=METADATA[kind])
-    return content.getvalue()
+        return save(figure, "ssdc")
 
 
 def _layout(models: int) -> _Layout:
@@ -112,7 +102,7 @@ def draw_figure(
     headings = [_heading(result, layout) for result in results]
     starts = range(0, len(results), layout.columns)
     tops = [max(h.height for h in headings[i : i + layout.columns]) for i in starts]
-    footer = _footer(results, failures, layout.page - 2 * TOP)
+    footer = footer_lines(results, failures, _gaps(results), layout.page - 2 * TOP)
     legend = 0.22
     height = TOP + legend + sum(top + layout.height + BELOW for top in tops)
     height += LINE * SMALL * len(footer) + 0.08 + TOP
@@ -124,18 +114,13 @@ def draw_figure(
         y -= top
         for i in range(start, min(start + layout.columns, len(results))):
             x = LEFT + (i - start) * (layout.width + GAP)
-            box = (
-                x / layout.page,
-                (y - layout.height) / height,
-                layout.width / layout.page,
-                layout.height / height,
-            )
-            axes = figure.add_axes(box)
+            axes = place(figure, x, y - layout.height, layout.width, layout.height)
             draw_panel(axes, results[i], limits, layout.width)
             axes.tick_params(labelleft=i == start)
             if i == start:
                 axes.set_ylabel("SSDC", fontsize=TICK + 0.5)
-            _place_heading(figure, headings[i], x, y)
+            heading = headings[i]
+            write_heading(figure, heading.name, heading.identity, x, y + heading.height - 0.04)
         y -= layout.height + BELOW
 
     handles, labels = _legend(results)
@@ -150,9 +135,7 @@ def draw_figure(
         borderpad=0,
         columnspacing=1.5,
     )
-    for i, line in enumerate(reversed(footer)):
-        at = (TOP + LINE * SMALL * i) / height
-        figure.text(TOP / layout.page, at, line, fontsize=SMALL, color=GREY)
+    write_footer(figure, footer)
     return figure
 
 
@@ -164,18 +147,6 @@ def _heading(result: Mapping[str, Any], layout: _Layout) -> _Heading:
         wrap(identity, SMALL, layout.width) if identity else [],
         longest + 0.04 if crowded(result, layout.width) else LINE * SMALL,
     )
-
-
-def _place_heading(figure: Figure, heading: _Heading, x: float, y: float) -> None:
-    width, height = figure.get_size_inches()
-    at = y + heading.height - 0.04
-    for lines, size, weight, color in (
-        (heading.name, NAME, "bold", "black"),
-        (heading.identity, SMALL, "normal", GREY),
-    ):
-        for line in lines:
-            at -= LINE * size
-            figure.text(x / width, at / height, line, fontsize=size, weight=weight, color=color)
 
 
 def _legend(results: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
@@ -220,18 +191,4 @@ def _gaps(results: Sequence[Mapping[str, Any]]) -> list[str]:
         places = [f"{curve} at layer {', '.join(layers)}" for curve, layers in curves.items()]
         more = [f"{len(places) - 4} more curves"] if len(places) > 4 else []
         lines.append(f"{reason}: {'; '.join(places[:4] + more)}")
-    return lines
-
-
-def _footer(
-    results: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]], width: float
-) -> list[str]:
-    shared, differing = shared_facts(results)
-    lines = wrap_parts(shared, " · ", SMALL, width)
-    for line in differing:
-        lines += wrap(line, SMALL, width)
-    for line in _gaps(results):
-        lines += wrap(line, SMALL, width)
-    for failure in failures:
-        lines += wrap(f"failed: {plain(failure['model'])}", SMALL, width)
     return lines

@@ -12,6 +12,7 @@ from typing import Any
 
 DASH = "\N{EM DASH}"
 _DRAW = re.compile(r"rpi\(mode=(\w+),seed=\d+,draw=\d+\)")
+_ALPHA = re.compile(r"\+alpha=[^+]+")
 
 
 def plain(text: str) -> str:
@@ -48,9 +49,9 @@ def p_text(p: float) -> str:
     return number(p) if p >= 0.0005 else "<.001"
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str | None = None) -> str:
     """`1 image`, `48 images`."""
-    return f"{count} {noun}" + "s" * (count != 1)
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def grid_text(grid: Sequence[int]) -> str:
@@ -119,25 +120,49 @@ def label_lines(result: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def rpi_text(conditions: Sequence[str]) -> str:
-    """The RPI mode and number of draws, from the conditions' canonical texts."""
+    """The RPI mode and number of draws, from the conditions' canonical texts.
+
+    Alpha is named where it is one, and left to the table where draws were made at several.
+    """
     if not conditions:
         return "off"
-    kinds = dict.fromkeys(_DRAW.sub(r"\1", condition) for condition in conditions)
-    return plain(f"{' '.join(kinds)}, {counted(len(conditions), 'draw')}")
+    several = len({"".join(_ALPHA.findall(condition)) for condition in conditions}) > 1
+    draws = dict.fromkeys(_ALPHA.sub("", c) if several else c for c in conditions)
+    kinds = dict.fromkeys(_DRAW.sub(r"\1", draw) for draw in draws)
+    return plain(f"{' '.join(kinds)}, {counted(len(draws), 'draw')}")
+
+
+def labels_text(result: Mapping[str, Any]) -> str:
+    """How the images' labels were told and mapped: kind, number of classes, the mapping's note."""
+    labels = result["labels"]
+    if labels is None:
+        return "none"
+    parts = [labels["kind"]]
+    if labels["map"]:
+        parts.append(f"{counted(len(set(labels['map'].values())), 'class', 'classes')} mapped")
+    if labels["by_name"] is not None:
+        parts.append(f"by image name (sha256 {labels['by_name'][:12]})")
+    return one_line("; ".join([", ".join(parts), labels["note"]]))
 
 
 def facts(result: Mapping[str, Any]) -> dict[str, str]:
-    """What a number is traced by: label -> text, for screens and figures."""
+    """What a number is traced by: label -> text, for screens and figures.
+
+    What bears on SSDC alone is there where passes under RPI were planned or turned off, not where
+    the command knows none.
+    """
     settings = result["settings"]
     data = settings["data"]
     found = {
         "data": f"{data['name']} (fingerprint {str(data['fingerprint'])[:12]})",
         "images": str(result["images"]),
-        "site": settings["site"],
-        "distance": settings["distance"],
-        "average": settings["average"],
-        "seed": str(settings["seed"]),
-        "RPI": rpi_text(settings["rpi"]),
+    }
+    if "rpi" in settings:
+        found |= {label: settings[label] for label in ("site", "distance", "average")}
+    found["seed"] = str(settings["seed"])
+    if "rpi" in settings:
+        found["RPI"] = rpi_text(settings["rpi"])
+    found |= {
         "precision": f"{settings['dtype']} on {settings['device']}",
         "image size": grid_text(settings["image_size"]),
     }

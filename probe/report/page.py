@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from probe.report.chart import to_ascii
-from probe.report.format import Footnotes, one_line, pack
+from probe.report.format import Footnotes, facts, label_lines, one_line, pack, plain
 
 GUIDE = (
     "How to read: clean SSDC is high wherever neighbouring patches look alike; RPI shuffles the "
@@ -58,16 +58,92 @@ class Page:
                 column.no_wrap = False
         return table
 
+    def tables(
+        self,
+        first: Mapping[str, Sequence[str]],
+        columns: Mapping[str, Sequence[str]],
+        folded: str | None = None,
+    ) -> Iterator[RenderableType]:
+        """As few tables as fit, each as many of `columns` as it holds, beginning with `first`."""
+        left = list(columns)
+        while left:
+            taken = len(left)
+            while taken > 1 and not self.fits(
+                self.table({**first, **{title: columns[title] for title in left[:taken]}})
+            ):
+                taken -= 1
+            if len(left) < len(columns):
+                yield Text()
+            part = {title: columns[title] for title in left[:taken]}
+            yield self.shown(self.table({**first, **part}, folded))
+            left = left[taken:]
+
     def fits(self, table: Table) -> bool:
         """Whether the table needs no more columns than there are."""
         wide = self.options.update_width(10 * self.width)
         return self.console.measure(table, options=wide).maximum <= self.width
 
 
+Part = Callable[[Page, Any], Iterator[RenderableType]]
+
+
+class Screen:
+    """Asks the console for its width and encoding, then lays out the results, failures last."""
+
+    def __init__(self, envelope: Mapping[str, Any], one: Part, several: Part) -> None:
+        """`one` lays out the only result, `several` a list of two or more."""
+        self.envelope = envelope
+        self.one = one
+        self.several = several
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        """Yield the parts of the screen."""
+        results, failures = self.envelope["results"], self.envelope["failures"]
+        page = Page(console, options)
+        if len(results) == 1:
+            yield from self.one(page, results[0])
+        elif results:
+            yield from self.several(page, results)
+        if results and failures:
+            yield Text()
+        for failure in failures:
+            error = one_line(failure["error"])
+            yield page.text(f"failed  {plain(failure['model'])}: {error}", "bold")
+
+
+def header(page: Page, result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Which model, and what its numbers are traced by."""
+    name, identity = label_lines(result)
+    yield page.lines([name, identity] if identity else [name], "bold")
+    settings = result["settings"]
+    known = [f"{label} {text}" for label, text in facts(result).items()]
+    if settings.get("revision"):
+        known.append(f"revision {plain(settings['revision'])}")
+    if settings.get("weights"):
+        known.append(f"weights {plain(settings['weights'])[:19]}")
+    yield page.lines(known)
+
+
+def aligned(
+    scalars: Sequence[Mapping[str, Any]], write: Callable[[Mapping[str, Any]], str]
+) -> list[str]:
+    """Cells whose decimal points stand below each other; a dash keeps to the left."""
+    cells = [write(scalar) for scalar in scalars]
+    ahead = [
+        None if scalar["value"] is None else cell.index(".")
+        for cell, scalar in zip(cells, scalars, strict=True)
+    ]
+    most = max((before for before in ahead if before is not None), default=0)
+    return [
+        cell if before is None else " " * (most - before) + cell
+        for cell, before in zip(cells, ahead, strict=True)
+    ]
+
+
 def remarks(result: Mapping[str, Any]) -> list[str]:
     """What else a reader must know: sampled pairs, images left out, the loader's notes."""
     found = []
-    for entry in result["ranked"]:
+    for entry in result.get("ranked", ()):
         rows, cols = entry["grid"]
         if entry["tokens"] < rows * cols:
             found.append(

@@ -10,14 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
 from probe.report.format import grid_text
+from probe.report.sheet import BAND, GREY, SMALL, TICK
 from probe.report.typeset import text_width
 
 # Okabe and Ito's blue and vermilion, which colour-blind readers tell apart; the markers differ too.
 COLORS = {"clean": "#0072B2", "rpi": "#D55E00"}
 MARKERS = {"clean": "o", "rpi": "s"}
 FACES = {"clean": "#0072B2", "rpi": "white"}
-GREY, BAND = "#555555", "#DDDDDD"
-SMALL, TICK = 6.5, 7.5  # font sizes, points
 
 
 def draw_panel(

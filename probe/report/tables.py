@@ -1,4 +1,4 @@
-"""CSV tables of `probe ssdc` results: full precision, undefined numbers as empty cells."""
+"""CSV tables, here those of `probe ssdc`: full precision, undefined numbers as empty cells."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def layers_csv(envelope: Mapping[str, Any]) -> str:
         point = layer[condition]
         row = [plain(result["model"]), plain(result["resolved"])]
         row += [str(layer["layer"]), *map(str, layer["grid"]), condition]
-        row += [_cell(point[key]) for key in POINT]
+        row += [cell(point[key]) for key in POINT]
         row.append(point["reason"] or "")
         if with_p:
-            row.append(_cell(point.get("p")))
+            row.append(cell(point.get("p")))
         rows.append(row)
     head = ["model", "resolved", "layer", "rows", "cols", "condition", *POINT, "reason"]
-    return _csv(head + ["p"] * with_p, rows)
+    return csv_text(head + ["p"] * with_p, rows)
 
 
 def summary_csv(envelope: Mapping[str, Any]) -> str:
@@ -49,28 +49,38 @@ def summary_csv(envelope: Mapping[str, Any]) -> str:
     """
     head = ["model", "resolved", "family", "images", "grids"]
     for name in SCALARS:
-        head += [name, f"{name}_low", f"{name}_high", f"{name}_reason"]
+        head += scalar_columns(name)
     head += ["peak", "peak_layer", "peak_reason"]
     rows = []
     for result in envelope["results"]:
         row = [plain(result["model"]), plain(result["resolved"]), plain(result["family"])]
         row += [str(result["images"]), " ".join(grids_of(result))]
         for name in SCALARS:
-            scalar = result[name]
-            row += [_cell(scalar[key]) for key in ("value", "low", "high")]
-            row.append(scalar["reason"] or "")
+            row += scalar_cells(result[name])
         peak = result["peak"]
-        row += [_cell(peak["value"]), "" if peak["layer"] is None else str(peak["layer"])]
+        row += [cell(peak["value"]), "" if peak["layer"] is None else str(peak["layer"])]
         row.append(peak.get("reason") or "")
         rows.append(row)
-    return _csv(head, rows)
+    return csv_text(head, rows)
 
 
-def _cell(value: float | None) -> str:
+def scalar_columns(name: str) -> list[str]:
+    """The columns of a number: value, bounds, and why one of them is missing."""
+    return [name, f"{name}_low", f"{name}_high", f"{name}_reason"]
+
+
+def scalar_cells(scalar: Mapping[str, Any]) -> list[str]:
+    """The cells of `scalar_columns`."""
+    return [*(cell(scalar[key]) for key in ("value", "low", "high")), scalar["reason"] or ""]
+
+
+def cell(value: float | None) -> str:
+    """A number that reads back exactly; empty where there is none."""
     return "" if value is None else repr(float(value))
 
 
-def _csv(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a header, comma-separated, one line feed per row."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from probe.report.chart import chart
 from probe.report.comparison import comparison_screen
-from probe.report.format import (
-    DASH,
-    facts,
-    grid_text,
-    in_null_band,
-    label_lines,
-    number,
-    one_line,
-    p_text,
-    plain,
-    span,
-)
-from probe.report.page import GUIDE, INTERVALS, Page, remarks
+from probe.report.format import DASH, grid_text, in_null_band, number, p_text, span
+from probe.report.page import GUIDE, INTERVALS, Page, Screen, aligned, header, remarks
 
 INSIDE = "~ inside its own null band: not told apart from chance"
 CHART_WIDTH = 100
@@ -36,39 +25,11 @@ def ssdc_screen(envelope: Mapping[str, Any]) -> RenderableType:
     compares them. It fits itself to the console's width (80 columns or more) and, where the
     console is not UTF-8, keeps to ASCII. Nothing depends on colour.
     """
-    return _Screen(envelope)
-
-
-class _Screen:
-    """Asks the console for its width and encoding, then lays out the results."""
-
-    def __init__(self, envelope: Mapping[str, Any]) -> None:
-        self.envelope = envelope
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        results, failures = self.envelope["results"], self.envelope["failures"]
-        page = Page(console, options)
-        if len(results) == 1:
-            yield from _one_model(page, results[0])
-        elif results:
-            yield from comparison_screen(page, results)
-        if results and failures:
-            yield Text()
-        for failure in failures:
-            error = one_line(failure["error"])
-            yield page.text(f"failed  {plain(failure['model'])}: {error}", "bold")
+    return Screen(envelope, _one_model, comparison_screen)
 
 
 def _one_model(page: Page, result: Mapping[str, Any]) -> Iterator[RenderableType]:
-    name, identity = label_lines(result)
-    yield page.lines([name, identity] if identity else [name], "bold")
-    settings = result["settings"]
-    known = [f"{label} {text}" for label, text in facts(result).items()]
-    if settings.get("revision"):
-        known.append(f"revision {plain(settings['revision'])}")
-    if settings.get("weights"):
-        known.append(f"weights {plain(settings['weights'])[:19]}")
-    yield page.lines(known)
+    yield from header(page, result)
     yield Text()
     footer = [INTERVALS]
     yield from _layer_tables(page, result, footer)
@@ -97,13 +58,13 @@ def _layer_tables(
     for kind, label in kinds.items():
         points = [layer[kind] for layer in layers]
         title = "SSDC clean" if kind == "clean" else f"SSDC under {label}"
-        cells = _aligned(points, page.notes.with_interval)
+        cells = aligned(points, page.notes.with_interval)
         marks = ["~" if in_null_band(point) else "" for point in points]
         core[title] = [cell + mark for cell, mark in zip(cells, marks, strict=True)]
         if any(marks) and INSIDE not in footer:
             footer.append(INSIDE)
     if "rpi" in kinds:
-        core["ratio RPI/clean"] = _aligned(
+        core["ratio RPI/clean"] = aligned(
             [layer["ratio"] for layer in layers], page.notes.with_interval
         )
     extra: dict[str, list[str]] = {}
@@ -138,22 +99,6 @@ def _layer_tables(
     yield page.shown(page.table(first | extra))
 
 
-def _aligned(
-    scalars: Sequence[Mapping[str, Any]], write: Callable[[Mapping[str, Any]], str]
-) -> list[str]:
-    """Cells whose decimal points stand below each other; a dash keeps to the left."""
-    cells = [write(scalar) for scalar in scalars]
-    ahead = [
-        None if scalar["value"] is None else cell.index(".")
-        for cell, scalar in zip(cells, scalars, strict=True)
-    ]
-    most = max((before for before in ahead if before is not None), default=0)
-    return [
-        cell if before is None else " " * (most - before) + cell
-        for cell, before in zip(cells, ahead, strict=True)
-    ]
-
-
 def _band(page: Page, point: Mapping[str, Any]) -> str:
     low, high = point["null_low"], point["null_high"]
     return page.notes.dash(point) if low is None or high is None else span(low, high)
@@ -178,7 +123,7 @@ def _summary(page: Page, result: Mapping[str, Any]) -> Table:
         ("final", result["final"], f"layer {last} under RPI"),
     ]
     table = Table.grid(padding=(0, 2, 0, 0))
-    cells = _aligned([scalar for _, scalar, _ in rows], page.notes.with_interval)
+    cells = aligned([scalar for _, scalar, _ in rows], page.notes.with_interval)
     for (label, _, meaning), cell in zip(rows, cells, strict=True):
         table.add_row(page.text(label, "bold"), page.text(cell), page.text(meaning, "dim"))
     peak = result["peak"]

@@ -20,8 +20,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from probe.report.figures import STYLE, draw_figure, ssdc_figure
+from probe.report.figures import draw_figure, ssdc_figure
 from probe.report.panel import draw_panel
+from probe.report.sheet import STYLE
 from probe.report.typeset import text_width, wrap_parts
 from probe.report.typeset import wrap as wrap_text
 

@@ -1,0 +1,250 @@
+"""`probe scale`: what happens when the positional signal is turned down at inference."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from probe.cli import options as opt
+
+if TYPE_CHECKING:
+    from probe.corruptions import Corruption
+    from probe.data.source import Source
+    from probe.derive.scale import Dose
+    from probe.session import Measured
+    from probe.types import LoadedModel, ModelSpec, PermutationMode, PositionKind, Task
+
+MEASURES = ("delta", "anchoring", "accuracy", "fs")
+PREDICTED = {"accuracy", "fs"}
+
+
+class Signal(StrEnum):
+    """Kinds of positional signal that alpha reaches."""
+
+    absolute = "absolute"
+    sinusoidal = "sinusoidal"
+    rotary = "rotary"
+    relative_bias = "relative_bias"
+
+
+def scale(
+    models: opt.Models,
+    alphas: Annotated[
+        str,
+        typer.Option(help="Factors, 0 to 2, parted by commas.", rich_help_panel=opt.MEASURE),
+    ] = "1.0,0.9,0.8,0.7,0.6,0.5,0.4,0.3,0.2,0.1,0",
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            help="Any of delta, anchoring, accuracy, fs. Default: all that labels and head allow.",
+            rich_help_panel=opt.MEASURE,
+            show_default=False,
+        ),
+    ] = None,
+    signal: Annotated[
+        Signal | None,
+        typer.Option(
+            help="Scale only this kind of signal. Default: all.", rich_help_panel=opt.MEASURE
+        ),
+    ] = None,
+    corruption: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='For fs, as "jpeg(quality=10)"; repeats. Default: jpeg(quality=5).',
+            rich_help_panel=opt.MEASURE,
+            show_default=False,
+        ),
+    ] = None,
+    data: opt.Data = None,
+    split: opt.Split = None,
+    limit: opt.Limit = None,
+    labels: opt.Labels = None,
+    preprocess: opt.PreprocessName = None,
+    image_size: opt.ImageSize = None,
+    rpi_draws: opt.RpiDraws = 1,
+    protocol: opt.PaperProtocol = None,
+    seed: opt.Seed = 0,
+    readout: opt.ReadoutFile = None,
+    random_init: opt.RandomInit = False,
+    arch: opt.Arch = None,
+    zoo: opt.ZooFile = None,
+    dtype: opt.ModelDType = opt.Precision.float32,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = 32,
+    workers: opt.Workers = 0,
+    runs: opt.Runs = Path("runs"),
+    fresh: opt.Fresh = False,
+    out: opt.Out = None,
+    json_path: opt.JsonPath = None,
+) -> None:
+    """Scale the positional signal by alpha at inference: the dose-response of SSDC and accuracy.
+
+    Tables and biases are multiplied; for rotary positions the angles are (our extension).
+    """
+    from probe.cli.batch import Output, Request, run, size_of
+    from probe.cli.judging import labels_of, with_head
+    from probe.corruptions import parse
+    from probe.data.labels import check_for_fragility
+    from probe.derive.scale import scale_result
+    from probe.errors import DataError, UsageError
+    from probe.plan import Settings
+    from probe.session import LoadOptions, Prepared
+
+    doses = alphas_of(alphas)
+    asked = set(MEASURES) if measure is None else measures_of(measure)
+    chosen = [parse(text) for text in corruption or ["jpeg(quality=5)"]] if "fs" in asked else []
+    for one in chosen:
+        one.require()
+    kind: PositionKind | None = signal.value if signal else None
+    mode: PermutationMode = "batch" if protocol is opt.Protocol.paper else "image"
+    missing: dict[str, str] = {}
+
+    def prepare(spec: ModelSpec, source: Source, model: LoadedModel) -> Prepared:
+        wanted, found = asked, None
+        if wanted & PREDICTED:
+            try:
+                model, names = with_head(spec, model, readout)
+                found = labels_of(spec, source, model, names, labels)
+                if "fs" in wanted:
+                    check_for_fragility(found)
+            except (UsageError, DataError) as error:
+                if measure is not None:
+                    raise
+                missing[spec.name] = f"not measured: {error}"
+                wanted, found = wanted - PREDICTED, None
+        tasks = tuple(
+            task
+            for alpha in doses
+            for task in dose_tasks(alpha, wanted, chosen, mode, rpi_draws, seed, kind)
+        )
+        return Prepared(model, tasks, found)
+
+    request = Request(
+        models=tuple(models),
+        data=data,
+        split=split,
+        limit=limit,
+        prepare=prepare,
+        settings=Settings(seed=seed, dtype=dtype.value, batch_size=batch_size, workers=workers),
+        options=LoadOptions(
+            image_size=size_of(image_size) if image_size else None,
+            preprocess=preprocess,
+            paper=protocol is opt.Protocol.paper,
+            random_init=random_init,
+            device=device,
+        ),
+        arch=arch,
+        zoo=zoo,
+        runs=runs,
+        fresh=fresh,
+        out=out,
+        json_path=json_path,
+    )
+
+    def result(spec: ModelSpec, measured: Measured) -> dict[str, Any]:
+        reached = [p.kind for p in measured.model.anatomy.positions if p.rescale is not None]
+        return scale_result(
+            spec.name,
+            [_dose(alpha, measured, chosen) for alpha in doses],
+            notes=measured.notes,
+            kinds=sorted({k for k in reached if kind in (None, k)}),
+            anchored="anchoring" in asked,
+            unjudged=missing.get(spec.name),
+        )
+
+    raise typer.Exit(run(request, Output("scale", result, _files, _screen)))
+
+
+def alphas_of(text: str) -> list[float]:
+    """The alphas of `--alphas`.
+
+    Raises:
+        UsageError: for anything but distinct numbers from 0 to 2.
+    """
+    from probe.errors import UsageError
+
+    found = []
+    for part in text.split(","):
+        try:
+            alpha = float(part)
+        except ValueError:
+            raise UsageError(f"--alphas takes numbers parted by commas; got '{part}'") from None
+        if not (math.isfinite(alpha) and 0 <= alpha <= 2):
+            raise UsageError(f"every alpha must lie in [0, 2]; got '{part.strip()}'")
+        if alpha in found:
+            raise UsageError(f"alpha {alpha:g} is given more than once")
+        found.append(alpha)
+    return found
+
+
+def measures_of(text: str) -> set[str]:
+    """The measures of `--measure`.
+
+    Raises:
+        UsageError: if one is unknown.
+    """
+    from probe.errors import UsageError, did_you_mean
+
+    found = {part.strip() for part in text.split(",")}
+    for name in sorted(found - set(MEASURES)):
+        near = did_you_mean(name, MEASURES)
+        raise UsageError(f"--measure takes {', '.join(MEASURES)}; got '{name}'.{near}")
+    return found
+
+
+def dose_tasks(
+    alpha: float,
+    wanted: set[str],
+    corruptions: list[Corruption],
+    mode: PermutationMode,
+    draws: int,
+    seed: int,
+    kind: PositionKind | None,
+) -> list[Task]:
+    """The tasks at one alpha: RPI draws, then predictions, clean and under each corruption.
+
+    Delta SSDC alone needs no layer beyond the second, so its passes stop there.
+    """
+    from probe.plan import ssdc_conditions
+    from probe.types import Condition, Task
+
+    signal = kind if alpha != 1 else None  # at 1 nothing is scaled, whatever is chosen
+    tasks = []
+    if wanted & {"delta", "anchoring"}:
+        last = None if "anchoring" in wanted else 1
+        for condition in ssdc_conditions(mode, draws, seed)[1:]:
+            own = Condition(condition.permutation, alpha, None, signal)
+            tasks.append(Task(own, last_layer=last))
+    if wanted & PREDICTED:
+        names = [None, *(str(one) for one in corruptions)]
+        tasks += [
+            Task(Condition(None, alpha, name, signal), ssdc=False, top1=True) for name in names
+        ]
+    return tasks
+
+
+def _dose(alpha: float, measured: Measured, corruptions: list[Corruption]) -> Dose:
+    from probe.derive.scale import Dose
+
+    pairs = zip(measured.tasks, measured.records, strict=True)
+    found = [(task, record) for task, record in pairs if task.condition.alpha == alpha]
+    predicted = {task.condition.corruption: record for task, record in found if task.top1}
+    shifted = [(one, predicted[str(one)]) for one in corruptions if str(one) in predicted]
+    rpi = tuple(record for task, record in found if task.ssdc)
+    return Dose(alpha, rpi, predicted.get(None), tuple(shifted))
+
+
+def _files(envelope: dict[str, Any]) -> dict[str, bytes | str]:
+    from probe.report.scale import scale_csv, scale_figure
+
+    return {"scale.csv": scale_csv(envelope), **scale_figure(envelope)}
+
+
+def _screen(envelope: dict[str, Any]) -> Any:
+    from probe.report.scale import scale_screen
+
+    return scale_screen(envelope)
