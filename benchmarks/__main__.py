@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks import ssdc
+from benchmarks import battery, ssdc
 
 if __name__ == "__main__":
     ssdc.main()
+    battery.main()

@@ -23,7 +23,6 @@ def paired_ratio(
     ours: Callable[[], object], baseline: Callable[[], object], rounds: int
 ) -> dict[str, Any]:
     """Median over rounds of ours / baseline, run in turn, so that drift of the machine cancels."""
-    baseline()
     pairs = []
     for number in range(rounds):
         order = (ours, baseline) if number % 2 else (baseline, ours)

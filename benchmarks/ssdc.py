@@ -106,6 +106,7 @@ def main() -> None:
     source = images(options.images)
     model = random_model()
     ready = prepared(model, source)
+    bare_passes(model, ready[:1], 2)  # warm up
     rows: list[dict[str, Any]] = []
 
     def row(what: str, value: float, limit: float, at_most: bool, **more: Any) -> None:
