@@ -13,7 +13,17 @@ from probe.derive.ssdc import ssdc_result
 from probe.loading import load_model
 from probe.plan import Settings, ssdc_conditions
 from probe.session import measure_loaded
-from probe.types import DType, LoadedModel, ModelSpec, PermutationMode, Point, Scalar, Task
+from probe.types import (
+    Average,
+    DType,
+    LoadedModel,
+    Metric,
+    ModelSpec,
+    PermutationMode,
+    Point,
+    Scalar,
+    Task,
+)
 from probe.zoo import load_zoo
 
 if TYPE_CHECKING:
@@ -54,7 +64,7 @@ def load(
         model: as on the command line.
         image_size: pixels, or (height, width); None for the checkpoint's own.
         preprocess: `imagenet`, `half` or a file; None for the checkpoint's own.
-        random_init: the untrained model, nothing downloaded.
+        random_init: the untrained model; no weights are fetched (an `hf:` id needs its config).
         seed: seed of that initialisation.
         dtype: precision of the model.
         device: `auto`, `cpu`, `cuda`, `mps`.
@@ -86,8 +96,8 @@ def ssdc(
     rpi: PermutationMode | Literal["off"] = "image",
     rpi_draws: int = 1,
     site: Point = "attn_in",
-    distance: Literal["l1", "l2"] = "l1",
-    average: Literal["similarity", "image"] = "similarity",
+    distance: Metric = "l1",
+    average: Average = "similarity",
     seed: int = 0,
     batch_size: int = 32,
     workers: int = 0,

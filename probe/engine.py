@@ -21,15 +21,16 @@ from probe.errors import NotApplicable, UsageError
 from probe.hooks import StopForward, observe
 from probe.interventions import permute_patches, rpi_permutations, scale_positions
 from probe.loading import required_preprocess
-from probe.metrics.ssdc import GridRanks
+from probe.metrics.ssdc import GridRanks, sum_bytes
 from probe.numerics.intervals import group_count
 from probe.plan import Settings
 from probe.records import PassRecord
 from probe.running import RunningPass
 from probe.store import Store
-from probe.types import Condition, Grid, LoadedModel, Pass
+from probe.types import Condition, Grid, LoadedModel, Pass, TokenSite
 
 SAVE_EVERY = 60.0  # seconds
+MEMORY = 4 * 2**30  # bytes of running sums that one reading of the data may hold
 
 
 def run_passes(
@@ -88,7 +89,7 @@ def run_passes(
             settings.batch_size,
             settings.workers,
             start=min((one.done for one in running), default=0),
-            failed=min((len(one.skipped) for one in running), default=0),
+            failed=min((one.unreadable for one in running), default=0),
         ):
             if all(one.reason is not None for one in running):
                 break
@@ -103,6 +104,7 @@ def run_passes(
                     continue
                 one.whole = False
                 if one.reason is None:
+                    one.unreadable += sum(entry not in one.skipped for entry in whole.skipped)
                     images = ready[one.work.condition.corruption]
                     _run_batch(model, one, batch, images, labels, settings.batch_size)
                 one.done, one.whole = batch.stop, True
@@ -119,6 +121,27 @@ def run_passes(
         for record in records:
             store.save(record)
     return records
+
+
+def affordable(
+    passes: Sequence[Pass], sites: Sequence[TokenSite], budget: int = MEMORY
+) -> list[list[Pass]]:
+    """Parts of `passes` whose running sums fit into `budget` bytes; a part has one at least.
+
+    One reading serves as many passes as fit. Only large grids under many draws need a second.
+    """
+    parts: list[list[Pass]] = []
+    room = 0
+    for one in passes:
+        last = one.task.last_layer
+        read = [s for s in sites if last is None or s.layer <= last] if one.task.ssdc else []
+        need = sum(sum_bytes(site.grid) for site in read)
+        if not parts or need > room:
+            parts.append([])
+            room = budget
+        parts[-1].append(one)
+        room -= need
+    return parts
 
 
 def taken(source: Source) -> int | None:
@@ -142,7 +165,7 @@ def corrupted(
             batch.images.numpy(), seed, batch.indices, threads=torch.get_num_threads()
         )
         pixels[name] = torch.from_numpy(images)
-        failed |= {row: f"{name}: {reason}" for row, reason in wrong.items()}
+        failed = wrong | failed
     if not failed:
         return batch, pixels
     keep = np.array([row for row in range(len(batch.names)) if row not in failed], dtype=np.int64)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import torch
 
 from probe.data.preprocess import at_size, named_preprocess, paper_preprocess
-from probe.errors import AnatomyError, CheckpointError, UsageError
+from probe.errors import AnatomyError, CheckpointError, UsageError, did_you_mean
 from probe.families.base import Library, RawModel, family_of
 from probe.types import DType, LoadedModel, ModelSpec, Preprocess
 
@@ -41,6 +42,9 @@ def load_model(
         CheckpointError: if the weights cannot be fetched, read or matched.
         AnatomyError: if no family reads the architecture, or it has no grid of two tokens or more.
     """
+    if dtype not in get_args(DType):
+        near = did_you_mean(str(dtype), get_args(DType))
+        raise UsageError(f"dtype must be one of {', '.join(get_args(DType))}; got '{dtype}'.{near}")
     place = pick_device(device)
     raw = _load_raw(spec, image_size=image_size, random_init=random_init, seed=seed)
     family = family_of(raw.module, raw.library, spec.family)

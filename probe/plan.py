@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from probe import __version__
-from probe.errors import UsageError
+from probe.errors import UsageError, did_you_mean
 from probe.types import (
+    Average,
     Condition,
     DType,
     Identity,
+    Metric,
     Pass,
     Permutation,
     PermutationMode,
     Point,
-    Preprocess,
     Task,
 )
 
@@ -46,8 +47,8 @@ class Settings:
     """How a pass is measured. All but `batch_size` and `workers` can change its numbers."""
 
     site: Point = "attn_in"
-    distance: Literal["l1", "l2"] = "l1"
-    average: Literal["similarity", "image"] = "similarity"
+    distance: Metric = "l1"
+    average: Average = "similarity"
     seed: int = 0
     dtype: DType = "float32"
     batch_size: int = 32
@@ -55,6 +56,16 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse values that no pass can be run with."""
+        for name, choices in (
+            ("site", get_args(Point)),
+            ("distance", get_args(Metric)),
+            ("average", get_args(Average)),
+            ("dtype", get_args(DType)),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                near, known = did_you_mean(str(value), choices), ", ".join(choices)
+                raise UsageError(f"{name} must be one of {known}; got '{value}'.{near}")
         if self.batch_size < 1:
             raise UsageError(f"--batch-size must be at least 1, got {self.batch_size}")
         if self.workers < 0:
@@ -71,6 +82,9 @@ def ssdc_conditions(
     Raises:
         UsageError: if `draws` is below 1.
     """
+    if rpi not in (*get_args(PermutationMode), "off"):
+        near = did_you_mean(rpi, (*get_args(PermutationMode), "off"))
+        raise UsageError(f"rpi must be image, shared, batch or off; got '{rpi}'.{near}")
     if draws < 1:
         raise UsageError(f"--rpi-draws must be at least 1, got {draws}; --rpi off leaves RPI out")
     clean = (Condition(),)
@@ -107,7 +121,7 @@ def pass_settings(
     family: str,
     options: Mapping[str, Any],
     image_size: tuple[int, int],
-    preprocess: Preprocess,
+    preprocess: Mapping[str, Any],
     data: Mapping[str, Any],
     device: str,
     settings: Settings,
@@ -120,10 +134,11 @@ def pass_settings(
         "resolved": identity.resolved,
         "revision": identity.revision,
         "weights": identity.weights,
+        "configuration": identity.configuration,
         "family": family,
         "options": dict(options),
         "image_size": list(image_size),
-        "preprocess": json.loads(json.dumps(asdict(preprocess))),
+        "preprocess": dict(preprocess),
         "data": dict(data),
         "site": settings.site,
         "distance": settings.distance,
@@ -131,7 +146,7 @@ def pass_settings(
         "seed": settings.seed,
         "dtype": settings.dtype,
         "device": device,
-        "interval": f"95 %, delete-a-group jackknife over images, {groups} groups",
+        "interval": f"95 %, delete-a-group jackknife over images, group = position mod {groups}",
         "versions": versions(),
         "labels": None if labels is None else dict(labels),
         "notes": list(notes),

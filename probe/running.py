@@ -35,6 +35,7 @@ class RunningPass:
         done: positions below this one are dealt with.
         whole: False while a batch is only half in the sums, which must not be saved then.
         skipped: (name, reason) of the images left out.
+        unreadable: how many of these could not be read; a corruption failed on the others.
         reason: why the condition does not apply to the model, else None.
     """
 
@@ -46,6 +47,7 @@ class RunningPass:
     done: int = 0
     whole: bool = True
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    unreadable: int = 0
     reason: str | None = None
 
     @classmethod
@@ -93,6 +95,7 @@ class RunningPass:
         state: State = {
             "done": np.array(self.done),
             "skipped": np.array(json.dumps(self.skipped)),
+            "unreadable": np.array(self.unreadable),
         }
         for statistic in (self.ssdc, self.top1):
             if statistic is not None:
@@ -103,6 +106,7 @@ class RunningPass:
         """Go on from saved sums."""
         self.done = int(state["done"])
         self.skipped = [(name, reason) for name, reason in json.loads(str(state["skipped"]))]
+        self.unreadable = int(state["unreadable"])
         if self.ssdc is not None:
             self.ssdc.merge(state, device)
         if self.top1 is not None:
@@ -112,12 +116,13 @@ class RunningPass:
         """The record of the finished pass.
 
         Raises:
-            DataError: if no image was read.
+            DataError: if no image is left.
         """
         applies = self.reason is None
         images = self.done - len(self.skipped) if applies else 0
         if applies and images < 1:
-            raise DataError("no image could be read; check --data")
+            name, why = self.skipped[0]
+            raise DataError(f"every image had to be left out, the first, '{name}', since {why}")
         measured = self.ssdc.finalise() if applies and self.ssdc is not None else []
         predicted, correct = None, None
         if applies and self.top1 is not None:

@@ -118,7 +118,7 @@ def measure_loaded(
 
     `labels` says which classes are right, where predictions are judged.
     """
-    from probe.engine import run_passes
+    from probe.engine import affordable, run_passes
     from probe.store import Store
 
     passes = make_passes(tasks, settings, _common(model, source, settings, labels))
@@ -134,9 +134,9 @@ def measure_loaded(
         for one in missing:
             store.drop_partial(one.key)
     on_loaded(model, len(missing))
-    if missing:
+    for part in affordable(missing, model.anatomy.sites(settings.site)):
         done = run_passes(
-            model, source, missing, settings, labels=labels, store=store, progress=progress
+            model, source, part, settings, labels=labels, store=store, progress=progress
         )
         found |= {record.key: record for record in done}
     return Measured(
@@ -151,6 +151,7 @@ def measure_loaded(
 def _common(
     model: LoadedModel, source: Source, settings: Settings, labels: LabelMap | None
 ) -> dict[str, Any]:
+    from probe.data.preprocess import describe
     from probe.engine import taken
     from probe.loading import required_preprocess
     from probe.numerics.intervals import group_count
@@ -161,13 +162,14 @@ def _common(
         family=model.family,
         options=model.spec.options,
         image_size=model.anatomy.image_size,
-        preprocess=required_preprocess(model),
+        preprocess=describe(required_preprocess(model)),
         data={
             "name": source.name,
             "kind": source.kind,
             "fingerprint": source.fingerprint,
             "total": source.total,
             "split": source.split,
+            "revision": getattr(source, "revision", None),
             "taken": taken(source),
         },
         device=device,

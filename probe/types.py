@@ -19,6 +19,8 @@ Side = Literal["output", "input"]
 PositionKind = Literal["absolute", "sinusoidal", "relative_bias", "rotary", "convolutional"]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 PermutationMode = Literal["image", "shared", "batch"]
+Metric = Literal["l1", "l2"]
+Average = Literal["similarity", "image"]
 
 
 @dataclass(frozen=True, order=True)
@@ -182,13 +184,15 @@ class ModelSpec:
 class Identity:
     """Which weights these are. `weights` is `sha256:...` of the files, or `random:SEED`.
 
-    `resolved` is the full id that was loaded, such as `timm:deit_small_patch16_224.fb_in1k`;
-    `revision` is the hub commit, None for local files.
+    `resolved` is the full id that was loaded; `revision` the hub commit, None for local files;
+    `configuration` the hash of what the architecture was built from, since equal weights fit more
+    than one.
     """
 
     resolved: str
     revision: str | None
     weights: str
+    configuration: str = ""
 
 
 @dataclass(frozen=True)

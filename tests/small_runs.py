@@ -13,6 +13,7 @@ from numpy.random import PCG64, Generator, SeedSequence
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from probe.data.labels import LabelMap
 from probe.data.memory import InMemory
 from probe.data.source import Item
 from probe.engine import run_passes
@@ -27,7 +28,11 @@ MODELS = tiny_models()
 
 def ready(name: str = "vit") -> LoadedModel:
     """A tiny timm model with a preprocessing that leaves pictures of its size as they are."""
-    model = MODELS[f"timm_{name}"]()
+    return prepared(MODELS[f"timm_{name}"]())
+
+
+def prepared(model: LoadedModel) -> LoadedModel:
+    """The model, taking pictures of its size as they are."""
     size, half = model.anatomy.image_size, (0.5, 0.5, 0.5)
     preprocess = Preprocess(size, ("squash", size), None, "bilinear", half, half, "test")
     return replace(model, preprocess=preprocess)
@@ -67,24 +72,32 @@ def counting(model: LoadedModel) -> tuple[LoadedModel, list[int]]:
     return replace(model, forward=forward), sizes
 
 
-def passes_of(conditions: Sequence[Condition], settings: Settings) -> list[Pass]:
-    """Passes of a model called tiny."""
-    tasks = [Task(condition) for condition in conditions]
+def passes_of(work: Sequence[Condition | Task], settings: Settings) -> list[Pass]:
+    """Passes of a model called tiny; a condition alone measures SSDC."""
+    tasks = [one if isinstance(one, Task) else Task(one) for one in work]
     return make_passes(tasks, settings, {"resolved": "tiny", "site": settings.site})
 
 
 def run(
     model: LoadedModel,
     source: Any,
-    conditions: Sequence[Condition],
+    work: Sequence[Condition | Task],
     settings: Settings = Settings(batch_size=4),  # noqa: B008
     store: Store | None = None,
     progress: Callable[[int], None] = lambda images: None,
+    labels: LabelMap | None = None,
 ) -> list[PassRecord]:
-    """One record per condition; `source` is a source, or pictures."""
+    """One record per condition or task; `source` is a source, or pictures."""
     images = InMemory(source) if isinstance(source, list) else source
-    passes = passes_of(conditions, settings)
-    return run_passes(model, images, passes, settings, store=store, progress=progress)
+    passes = passes_of(work, settings)
+    return run_passes(
+        model, images, passes, settings, labels=labels, store=store, progress=progress
+    )
+
+
+def top1(*conditions: Condition) -> list[Task]:
+    """Predictions alone, under each condition."""
+    return [Task(condition, ssdc=False, top1=True) for condition in conditions]
 
 
 def permutation(seed: int, draw: int, index: int, tokens: int) -> np.ndarray:

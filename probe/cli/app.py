@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
+import click
 import typer
 from typer.core import TyperGroup
 
@@ -24,6 +25,20 @@ class Commands(TyperGroup):
     Done here, since typer would end an interrupt or a closed pipe without a word.
     """
 
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Parse and run; a wrong request becomes one line too."""
+        try:
+            code = super().main(*args, **kwargs | {"standalone_mode": False})
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.UsageError as error:
+            command = error.ctx.command_path if error.ctx else "probe"
+            fail(f"{error.format_message().rstrip('.')}; see {command} --help", error.exit_code)
+        except click.ClickException as error:
+            fail(error.format_message(), error.exit_code)
+        sys.exit(code if isinstance(code, int) else 0)
+
     def invoke(self, ctx: Any) -> Any:
         """Invoke the command that `ctx` names."""
         try:
@@ -34,10 +49,17 @@ class Commands(TyperGroup):
         except ProbeError as error:
             fail(str(error), error.exit_code)
         except KeyboardInterrupt:
-            fail("interrupted; the same command goes on from what was saved", 130)
+            fail("interrupted; the same command without --fresh goes on from what is stored", 130)
         except BrokenPipeError:  # nobody reads on, as with `| head`; closing must not fail again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_output()
             sys.exit(141)
+        except OSError as error:
+            _forget_output()
+            fail(f"cannot write the output: {error.strerror or error}", 1)
+
+
+def _forget_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(

@@ -60,9 +60,10 @@ def size_of(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command makes of its records: an entry per model, files, a screen."""
+    """What a command makes of its records: an entry per model, files (of `names`), a screen."""
 
     name: str
+    names: tuple[str, ...]
     result: Callable[[ModelSpec, Measured], dict[str, Any]]
     files: Callable[[dict[str, Any]], dict[str, bytes | str]]
     screen: Callable[[dict[str, Any]], Any]
@@ -73,25 +74,28 @@ def run(request: Request, output: Output) -> int:
     out = request.out or request.runs / output.name / slug("+".join(request.models))
     envelope, failures = run_models(request, out, output.result)
     text = json.dumps(envelope, indent=2, allow_nan=False) + "\n"  # ASCII, for any terminal
-    files: dict[str, bytes | str] = {f"{output.name}.json": text}
-    if envelope["results"]:
-        files |= output.files(envelope)
-    for name, content in files.items():
+    files = output.files(envelope) if envelope["results"] else {}
+    for name in output.names:
+        if name not in files:
+            (out / name).unlink(missing_ok=True)  # another run's, beside this run's JSON
+    for name, content in {**files, f"{output.name}.json": text}.items():
         write_atomically(out / name, content)
-    if request.json_path == "-":
-        sys.stdout.write(text)
-    elif request.json_path is not None:
-        write_atomically(Path(request.json_path), text)
-    if request.json_path != "-" and envelope["results"]:
+    shown = request.json_path != "-" and bool(envelope["results"])
+    if shown:
         from rich.console import Console
 
         console = Console()
         console.print(output.screen(envelope))
-        console.print(
-            f"Written to {out}: {', '.join(sorted(files))}", highlight=False, markup=False
-        )
+        written = ", ".join(sorted([*files, f"{output.name}.json"]))
+        console.print(f"Written to {out}: {written}", highlight=False, markup=False)
+    if request.json_path == "-":
+        sys.stdout.write(text)
+    elif request.json_path is not None:
+        write_atomically(Path(request.json_path), text)
     for failure in failures:
-        print(f"probe: {failure.model}: {failure.error}", file=sys.stderr)
+        if not (shown and sys.stdout.isatty()):  # the screen has shown it
+            name = "" if failure.error.startswith(failure.model) else f"{failure.model}: "
+            print(f"probe: {name}{failure.error}", file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -122,6 +126,10 @@ def run_models(
     }
     check_writable(out)
     check_writable(request.runs)
+    if request.json_path not in (None, "-"):
+        if Path(request.json_path).is_dir():
+            raise UsageError(f"--json {request.json_path} is a folder; name a file")
+        check_writable(Path(request.json_path).absolute().parent)
     results, failures, refused = [], [], []
     for number, spec in enumerate(specs, start=1):
         source = sources[wanted[number - 1]]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from probe.types import LoadedModel, ModelSpec
 
 
+FILES = ("fragility.csv", "fragility.svg", "fragility.png")
+
+
 class Measures(StrEnum):
     """What is compared with the clean prediction."""
 
@@ -73,7 +76,7 @@ def fragility(
     FS = 1 - accuracy under the corruption / clean accuracy, over the same images.
     """
     from probe.cli.batch import Output, Request, run, size_of
-    from probe.cli.judging import labels_of, with_head
+    from probe.cli.judging import distinct, labels_of, with_head
     from probe.corruptions import parse
     from probe.corruptions import suite as suite_of
     from probe.data.labels import check_for_fragility
@@ -86,16 +89,13 @@ def fragility(
     paper = protocol is opt.Protocol.paper
     if paper and suite not in (None, "paper"):
         raise UsageError("--protocol paper has its own corruptions; leave out --suite")
+    if labels is not None and measure is Measures.agreement:
+        raise UsageError("--measure agreement needs no labels; leave out --labels or --measure")
     chosen = [parse(text) for text in corruption or []]
     if suite is not None or paper or not chosen:
         chosen += suite_of("paper" if paper else suite or "default")
-    names = [str(one) for one in chosen]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"{', '.join(twice)} is asked for more than once")
-    for one in chosen:
-        one.require()
-    conditions = [Condition(), *(Condition(corruption=name) for name in names)]
+    chosen = distinct(chosen)
+    conditions = [Condition(), *(Condition(corruption=str(one)) for one in chosen)]
     tasks = tuple(Task(condition, ssdc=False, top1=True) for condition in conditions)
 
     def prepare(spec: ModelSpec, source: Source, model: LoadedModel) -> Prepared:
@@ -133,7 +133,7 @@ def fragility(
         pairs = list(zip(chosen, shifted, strict=True))
         return fragility_result(spec.name, clean, pairs, notes=measured.notes)
 
-    raise typer.Exit(run(request, Output("fragility", result, _files, _screen)))
+    raise typer.Exit(run(request, Output("fragility", FILES, result, _files, _screen)))
 
 
 def _files(envelope: dict[str, Any]) -> dict[str, bytes | str]:

@@ -1,4 +1,4 @@
-"""What commands that judge predictions share: a readout where one is named, and labels."""
+"""What commands that judge predictions share: corruptions, a readout, labels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,25 @@ from typing import TYPE_CHECKING
 from probe.errors import UsageError
 
 if TYPE_CHECKING:
+    from probe.corruptions import Corruption
     from probe.data.labels import LabelMap
     from probe.data.source import Source
     from probe.types import LoadedModel, ModelSpec
+
+
+def distinct(corruptions: Sequence[Corruption]) -> list[Corruption]:
+    """The corruptions, once it is sure that each is there once and can be run.
+
+    Raises:
+        UsageError: naming what is there twice, or the optional extra that is missing.
+    """
+    names = [str(one) for one in corruptions]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"{', '.join(twice)} is asked for more than once")
+    for one in corruptions:
+        one.require()
+    return list(corruptions)
 
 
 def with_head(

@@ -133,7 +133,7 @@ Seed = Annotated[
 RandomInit = Annotated[
     bool,
     typer.Option(
-        "--random-init", help="The untrained model, nothing downloaded.", rich_help_panel=MODEL
+        "--random-init", help="The untrained model: no weights are fetched.", rich_help_panel=MODEL
     ),
 ]
 Arch = Annotated[

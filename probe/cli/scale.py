@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from probe.session import Measured
     from probe.types import LoadedModel, ModelSpec, PermutationMode, PositionKind, Task
 
+FILES = ("scale.csv", "scale.svg", "scale.png")
 MEASURES = ("delta", "anchoring", "accuracy", "fs")
 PREDICTED = {"accuracy", "fs"}
 
@@ -86,7 +88,7 @@ def scale(
     Tables and biases are multiplied; for rotary positions the angles are (our extension).
     """
     from probe.cli.batch import Output, Request, run, size_of
-    from probe.cli.judging import labels_of, with_head
+    from probe.cli.judging import distinct, labels_of, with_head
     from probe.corruptions import parse
     from probe.data.labels import check_for_fragility
     from probe.derive.scale import scale_result
@@ -96,9 +98,11 @@ def scale(
 
     doses = alphas_of(alphas)
     asked = set(MEASURES) if measure is None else measures_of(measure)
-    chosen = [parse(text) for text in corruption or ["jpeg(quality=5)"]] if "fs" in asked else []
-    for one in chosen:
-        one.require()
+    judging = {"--labels": labels, "--readout": readout, "--corruption": corruption}
+    _check_used(asked, judging)
+    insists = measure is not None or any(judging.values())
+    wanted = corruption or (["jpeg(quality=5)"] if "fs" in asked else [])
+    chosen = distinct([parse(text) for text in wanted])
     kind: PositionKind | None = signal.value if signal else None
     mode: PermutationMode = "batch" if protocol is opt.Protocol.paper else "image"
     missing: dict[str, str] = {}
@@ -112,7 +116,7 @@ def scale(
                 if "fs" in wanted:
                     check_for_fragility(found)
             except (UsageError, DataError) as error:
-                if measure is not None:
+                if insists:
                     raise
                 missing[spec.name] = f"not measured: {error}"
                 wanted, found = wanted - PREDICTED, None
@@ -156,7 +160,7 @@ def scale(
             unjudged=missing.get(spec.name),
         )
 
-    raise typer.Exit(run(request, Output("scale", result, _files, _screen)))
+    raise typer.Exit(run(request, Output("scale", FILES, result, _files, _screen)))
 
 
 def alphas_of(text: str) -> list[float]:
@@ -175,6 +179,7 @@ def alphas_of(text: str) -> list[float]:
             raise UsageError(f"--alphas takes numbers parted by commas; got '{part}'") from None
         if not (math.isfinite(alpha) and 0 <= alpha <= 2):
             raise UsageError(f"every alpha must lie in [0, 2]; got '{part.strip()}'")
+        alpha = abs(alpha)  # -0.0 is 0 by another name
         if alpha in found:
             raise UsageError(f"alpha {alpha:g} is given more than once")
         found.append(alpha)
@@ -194,6 +199,17 @@ def measures_of(text: str) -> set[str]:
         near = did_you_mean(name, MEASURES)
         raise UsageError(f"--measure takes {', '.join(MEASURES)}; got '{name}'.{near}")
     return found
+
+
+def _check_used(measures: set[str], given: Mapping[str, object]) -> None:
+    """Refuse options that the chosen measures do not use."""
+    from probe.errors import UsageError
+
+    for option, value in given.items():
+        users = {"fs"} if option == "--corruption" else PREDICTED
+        if value and not measures & users:
+            names = " or ".join(sorted(users))
+            raise UsageError(f"{option} is of use with --measure {names} only; leave it out")
 
 
 def dose_tasks(

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from probe.types import ModelSpec
 
 
+FILES = ("layers.csv", "summary.csv", "ssdc.svg", "ssdc.png")
+
+
 def ssdc(
     models: opt.Models,
     data: opt.Data = None,
@@ -113,7 +116,7 @@ def ssdc(
         clean, *draws = measured.records
         return ssdc_result(spec.name, clean, draws, notes=measured.notes, p_values=p_values)
 
-    raise typer.Exit(run(request, Output("ssdc", result, _files, _screen)))
+    raise typer.Exit(run(request, Output("ssdc", FILES, result, _files, _screen)))
 
 
 def _files(envelope: dict[str, Any]) -> dict[str, bytes | str]:

@@ -15,6 +15,7 @@ from probe.records import PassRecord
 from probe.types import Scalar
 
 NO_LABELS = "the images have no labels"
+NOT_JUDGED = "predictions were not compared with labels"
 
 
 def verdicts(record: PassRecord) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
@@ -43,9 +44,13 @@ def accuracy(record: PassRecord, among: NDArray[np.bool_]) -> tuple[Scalar, int,
     correct = verdicts(record)[1][among]
     labelled = int((correct >= 0).sum())
     if labelled == 0:
-        return Scalar(None, reason=NO_LABELS), 0, 0
+        return Scalar(None, reason=_unlabelled(record)), 0, 0
     right = int((correct == 1).sum())
     return Scalar(right / labelled, *wilson(right, labelled)), right, labelled
+
+
+def _unlabelled(record: PassRecord) -> str:
+    return NO_LABELS if record.settings.get("labels") else NOT_JUDGED
 
 
 def fragility(
@@ -63,7 +68,7 @@ def fragility(
     before, after = verdicts(clean)[1][among], verdicts(shifted)[1][among]
     labelled = before >= 0
     if not labelled.any():
-        return Scalar(None, reason=NO_LABELS)
+        return Scalar(None, reason=_unlabelled(clean))
     right, still = before[labelled] == 1, after[labelled] == 1
     if not right.any():
         return Scalar(None, reason="no clean prediction is right")

@@ -56,13 +56,21 @@ def ssdc_result(
     settings = {
         k: v for k, v in clean.settings.items() if k not in ("condition", "measures", "notes")
     }
+    if draws and "batch_size" in draws[0].settings:
+        settings["batch_size"] = draws[0].settings["batch_size"]  # it shared out permutations
     return {
         "model": name,
         "resolved": clean.settings["resolved"],
         "family": clean.settings["family"],
         "images": clean.images,
         "settings": settings
-        | {"rpi": [draw.condition for draw in draws], "machine": clean.machine},
+        | {
+            "rpi": [draw.condition for draw in draws],
+            "alpha": 1.0,
+            "corruption": None,
+            "groups": max((len(r.leave_one_out) for r in clean.layers), default=0),
+            "machine": clean.machine,
+        },
         "layers": layers,
         "delta_ssdc_rpi": asdict((delta_ssdc(shuffled, site) if shuffled else off).scalar()),
         "anchoring": asdict((anchoring(shuffled) if shuffled else off).scalar()),
@@ -74,14 +82,21 @@ def ssdc_result(
         "peak": _peak(shuffled),
         "rpi_draw_sd": list(shuffled.draw_sd) if shuffled else [],
         "ranked": [
-            {"grid": list(grid), "pairs": pairs, "tokens": tokens}
-            for grid, pairs, tokens in dict.fromkeys(
-                (r.grid, r.pairs, r.subset or r.shape.tokens) for r in clean.layers
-            )
+            {"grid": list(grid), "pairs": pairs, "tokens": tokens, "relabellings": relabellings}
+            for grid, pairs, tokens, relabellings in _ranked(clean)
         ],
         "skipped": [list(entry) for entry in clean.skipped],
         "notes": list(notes),
     }
+
+
+def _ranked(record: PassRecord) -> list[tuple[tuple[int, int], int, int, int]]:
+    """Per grid: the pairs that were ranked, among how many tokens, and relabelled how often."""
+    found: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for layer in record.layers:
+        relabellings = max(len(layer.null), found.get(layer.grid, (0, 0, 0))[2])
+        found[layer.grid] = (layer.pairs, layer.subset or layer.shape.tokens, relabellings)
+    return [(grid, *rest) for grid, rest in found.items()]
 
 
 def _point(source: Curve | None, layer: int, p_values: bool) -> dict[str, Any]:

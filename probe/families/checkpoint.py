@@ -117,8 +117,12 @@ def _read(path: Path) -> Any:
         KeyError,
         zipfile.BadZipFile,
     ) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise CheckpointError(f"'{path}' cannot be read as a checkpoint: {reason}") from error
+        kind = type(error).__name__
+        reason = kind if isinstance(error, KeyError) else str(error).partition("\n")[0] or kind
+        raise CheckpointError(
+            f"'{path}' cannot be read as a checkpoint: {reason}; it is damaged or none, so fetch "
+            "it anew or save its state dict as safetensors"
+        ) from error
 
 
 def _only_state_dict(content: Any, path: Path) -> dict[str, Tensor]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 import pickle
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -85,7 +87,7 @@ def load_hf(
     return RawModel(
         module=module,
         library="hf",
-        identity=Identity(spec.source, files.revision, weights),
+        identity=Identity(spec.source, files.revision, weights, _configuration(config)),
         image_size=size,
         preprocess=preprocess,
         forward=_forward(module, size, own),
@@ -93,6 +95,17 @@ def load_hf(
         notes=tuple(notes),
         class_names=_class_names(config, head_width(module)),
     )
+
+
+def _configuration(config: Any) -> str:
+    """Hash of every field of the configuration but where it was read and by which version."""
+    fields = {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in ("_name_or_path", "transformers_version")
+    }
+    text = json.dumps(fields, sort_keys=True, default=str)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _class_names(config: Any, classes: int | None) -> tuple[str, ...] | None:

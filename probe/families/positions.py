@@ -47,11 +47,6 @@ def scaled_table(name: str) -> SwapTensors:
     return SwapTensors(tensors)
 
 
-def scaled_output() -> EditOutput:
-    """Multiply what a module returns by alpha: a bias or a table that is computed in forward."""
-    return EditOutput(lambda value, alpha: value * alpha)
-
-
 def bounded_bias() -> EditOutput:
     """Scale Swin V2's bias, 16 sigmoid(z), through the output z of its MLP; alpha at most 1.
 

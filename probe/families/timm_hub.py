@@ -37,7 +37,8 @@ def known_architecture(name: str) -> str:
         longer = sorted(timm.list_models(f"{name}_*"), key=len)[:3]
         near = f" Did you mean {', '.join(longer)}?" if longer else ""
         near = near or did_you_mean(name, [*timm.list_models(), *timm.list_pretrained()])
-        raise UnknownModel(f"timm has no model '{name}'.{near}")
+        hint = near or " timm.list_models() names those there are."
+        raise UnknownModel(f"timm has no model '{name}'.{hint}")
     return name
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def load_timm(
     else:
         module = _load_from_file(source, source.weights, sized, plan)
         identity = Identity(source.resolved, None, file_sha256(source.weights))
+    identity = replace(identity, configuration=_configuration(source, sized))
     if size != own and not random_init:
         notes += (
             f"run at {size[0]} x {size[1]} px; the checkpoint's own size is {own[0]} x {own[1]}, "
@@ -101,6 +103,16 @@ def load_timm(
         notes=notes,
         class_names=_class_names(module, class_count(module)),
     )
+
+
+def _configuration(source: _Source, options: dict[str, Any]) -> str:
+    """Hash of the architecture's name, or of its config.json, and of the constructor's options."""
+    folder = source.name.removeprefix("local-dir:")
+    built = source.name
+    if folder != source.name:
+        built = (Path(folder) / "config.json").read_text(encoding="utf-8")
+    text = json.dumps([built, sorted(options.items())], default=str)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _class_names(module: Any, classes: int | None) -> tuple[str, ...] | None:

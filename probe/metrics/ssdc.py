@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe.numerics.distance import Metric, grid_distances, token_subset
+from probe.numerics.distance import FULL_TOKENS, SUBSET_TOKENS, grid_distances, token_subset
+from probe.numerics.intervals import MAX_GROUPS
 from probe.numerics.ranks import PairRanker
 from probe.numerics.relabel import ImageRelabelling, null_values
 from probe.numerics.similarity import (
+    EXACT_TOKENS,
     HalfMatrix,
     add_similarities,
     image_similarities,
     unit_tokens,
 )
-from probe.types import Grid
+from probe.types import Average, Grid, Metric
 
-Average = Literal["similarity", "image"]
 CONSTANT = "all token pairs are equally similar, or a token is zero or not finite"
 
 
@@ -65,6 +65,12 @@ class GridRanks:
         if self.subset is not None:
             tokens = tokens.index_select(1, torch.from_numpy(self.subset).to(tokens.device))
         return unit_tokens(tokens)
+
+
+def sum_bytes(grid: Grid) -> int:
+    """Bytes that the running sums of one layer take, at most."""
+    tokens = grid.tokens if grid.tokens <= FULL_TOKENS else SUBSET_TOKENS
+    return HalfMatrix(tokens).size * MAX_GROUPS * (8 if tokens <= EXACT_TOKENS else 4)
 
 
 class SSDCStatistic:

@@ -5,20 +5,17 @@ Pairs (i, j), i < j, are counted row by row, as `numpy.triu_indices(N, k=1)` giv
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.types import Grid
+from probe.types import Grid, Metric
 
-Metric = Literal["l1", "l2"]
-FULL_TOKENS = 4096
+FULL_TOKENS = 3136  # 56 x 56, the first stage of Swin
 SUBSET_TOKENS = 2048
 
 
 def token_subset(grid: Grid, seed: int) -> NDArray[np.int64] | None:
-    """The tokens whose pairs are ranked: None for all of them, up to 4,096 tokens.
+    """The tokens whose pairs are ranked: None for all of them, up to 3,136 tokens.
 
     Larger grids use all pairs (2,096,128) among 2,048 tokens drawn without replacement by
     `Generator(PCG64(SeedSequence([seed, rows, cols])))`, in ascending order.

@@ -9,29 +9,28 @@ from matplotlib import style
 from rich.console import RenderableType
 from rich.text import Text
 
+from probe.report.format import identity_text, labels_text, number, plain, shared_facts
 from probe.report.fragility_plot import draw_fragility
-from probe.report.format import (
-    Footnotes,
-    identity_text,
-    label_lines,
-    labels_text,
-    number,
-    one_line,
-    plain,
-    shared_facts,
-)
 from probe.report.page import Page, Screen, aligned, header, remarks
-from probe.report.severity import by_severity, fold, heading, severity_mean, severity_range
+from probe.report.severity import (
+    by_severity,
+    fold,
+    heading,
+    severity_mean,
+    severity_range,
+    sigmas_text,
+)
 from probe.report.sheet import STYLE, save
 from probe.report.tables import cell, csv_text, scalar_cells, scalar_columns
 
 MEASURES = {"accuracy": "accuracy", "fs": "FS", "agreement_fs": "agreement\nfragility"}
-LEGEND = (
-    "accuracy: top-1, [low, high] 95 % Wilson interval",
-    "FS = 1 - A_shift / A_clean over the same images, [low, high] 95 % paired bootstrap over images",
-    "agreement fragility = 1 - share of images whose top-1 stays the clean one, [low, high] 95 % "
-    "Wilson interval",
-)
+LEGEND = {
+    "accuracy": "accuracy: top-1, [low, high] 95 % Wilson interval",
+    "fs": "FS = 1 - A_shift / A_clean over the same images, [low, high] 95 % paired bootstrap over "
+    "images",
+    "agreement_fs": "agreement fragility = 1 - share of images whose top-1 stays the clean one, "
+    "[low, high] 95 % Wilson interval",
+}
 READING = (
     "How to read: FS is a share of what the model could do, so two models with the same FS can "
     "differ much in accuracy; negative FS: the corruption helps."
@@ -160,9 +159,6 @@ def _by_severity(
     yield page.text(f"{title} by severity", "bold")
     severities = sorted({severity for row in scalars.values() for severity in row})
     mean = f"mean of\n{severity_range(severities)}"
-    means = {
-        mean: [page.notes.value(severity_mean(row)) for row in scalars.values()],
-    }
     names = {"corruption": [plain(name) for name in scalars]}
 
     def columns(between: str | None) -> dict[str, list[str]]:
@@ -174,11 +170,13 @@ def _by_severity(
 
         return {str(s): [write(row.get(s)) for row in scalars.values()] for s in severities}
 
+    numbers = columns(None)
+    means = {mean: [page.notes.value(severity_mean(row)) for row in scalars.values()]}
     wide = page.table(names | columns("\n") | means)
     if page.fits(wide):
         yield wide
         return
-    yield page.shown(page.table(names | columns(None) | means))
+    yield page.shown(page.table(names | numbers | means))
     widths = {
         s["high"] - s["low"]: text
         for text, s in ((t, e[measure]) for t, e in entries.items())
@@ -215,6 +213,9 @@ def _several(page: Page, results: Sequence[Mapping[str, Any]]) -> Iterator[Rende
         yield from _matrix(page, results, measure, title)
     yield Text()
     yield from _legend(page, results)
+    entries = [entry for result in results for entry in result["corruptions"]]
+    if sigmas := sigmas_text(entries):
+        yield page.text(sigmas)
     yield page.text("accuracy and counts under each corruption: in the CSV and the JSON")
 
 
@@ -231,24 +232,25 @@ def _matrix(
     yield page.text(f"{title} by corruption", "bold")
     missing = {"value": None, "low": None, "high": None, "reason": "not measured"}
     columns = {
-        heading(text): aligned([row.get(text, missing) for row in rows], _writer(page.notes))
+        heading(text): aligned([row.get(text, missing) for row in rows], page.notes.with_interval)
         for text in dict.fromkeys(text for row in rows for text in row)
     }
     yield from page.tables({"model": [plain(r["model"]) for r in results]}, columns, "model")
 
 
-def _writer(notes: Footnotes) -> Any:
-    """Writes a number with its interval, or a mean over severities alone."""
-
-    def write(scalar: Mapping[str, Any]) -> str:
-        return notes.with_interval(scalar)
-
-    return write
-
-
 def _legend(page: Page, results: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    yield page.lines([*LEGEND, *page.notes.lines()])
-    yield page.text(READING)
+    entries = [entry for result in results for entry in (result, *result["corruptions"])]
+    shown = {m for m in MEASURES for e in entries if m in e and e[m]["value"] is not None}
+    yield page.lines([text for measure, text in LEGEND.items() if measure in shown])
+    if any(entry.get("effective_sigma") is not None for entry in entries) and len(results) == 1:
+        yield page.text(
+            "effective sigma: root of the Gaussian kernel's second moment, in pixels at "
+            "model resolution; - no Gaussian blur"
+        )
+    if page.notes.lines():
+        yield page.lines(page.notes.lines())
+    if "fs" in shown:
+        yield page.text(READING)
     for result in results:
         who = f"{plain(result['model'])}: " if len(results) > 1 else ""
         for remark in remarks(result):

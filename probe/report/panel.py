@@ -65,15 +65,26 @@ def draw_panel(
             color=GREY,
             rotation=rotation,
         )
+    size = min(4.0, max(1.5, 0.45 * 72 * width / count))
     for kind in shown:
-        _curve(axes, [layer[kind] for layer in layers], kind, width / count)
+        points = [layer[kind] for layer in layers]
+        draw_curve(axes, range(count), points, COLORS[kind], MARKERS[kind], FACES[kind], size)
 
 
-def _curve(axes: Axes, points: Sequence[Mapping[str, Any]], kind: str, inch: float) -> None:
-    """One curve: line, markers, interval band; gaps and crosses where it is undefined."""
-    color = COLORS[kind]
+def draw_curve(
+    axes: Axes,
+    x: Sequence[float],
+    points: Sequence[Mapping[str, Any]],
+    color: str,
+    marker: str,
+    face: str,
+    size: float,
+) -> None:
+    """One curve: line, markers, interval band; gaps and crosses where it is undefined.
+
+    `points` are scalars at `x`; the axes' limits must be set. `size` of markers is in points.
+    """
     nan = float("nan")
-    x = range(len(points))
     value = [nan if p["value"] is None else p["value"] for p in points]
     bounded = [p["low"] is not None and p["high"] is not None for p in points]
     low = [p["low"] if ok else nan for p, ok in zip(points, bounded, strict=True)]
@@ -81,9 +92,9 @@ def _curve(axes: Axes, points: Sequence[Mapping[str, Any]], kind: str, inch: flo
     axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0, zorder=2)
     # A band needs two neighbours; a lone layer gets a bar.
     around = [False, *bounded, False]
-    lone = [i for i in x if bounded[i] and not around[i] and not around[i + 2]]
+    lone = [i for i, ok in enumerate(bounded) if ok and not around[i] and not around[i + 2]]
     axes.vlines(
-        lone,
+        [x[i] for i in lone],
         [low[i] for i in lone],
         [high[i] for i in lone],
         color=color,
@@ -91,19 +102,18 @@ def _curve(axes: Axes, points: Sequence[Mapping[str, Any]], kind: str, inch: flo
         linewidth=4,
         zorder=2,
     )
-    size = min(4.0, max(1.5, 0.45 * 72 * inch))
     axes.plot(
         x,
         value,
         color=color,
-        marker=MARKERS[kind],
+        marker=marker,
         markersize=size,
-        markerfacecolor=FACES[kind],
+        markerfacecolor=face,
         markeredgewidth=0.9,
         linewidth=1.3,
         zorder=3,
     )
-    missing = [i for i in x if points[i]["value"] is None]
+    missing = [at for at, point in zip(x, points, strict=True) if point["value"] is None]
     axes.plot(
         missing,
         [axes.get_ylim()[0]] * len(missing),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probe.report.format import plain
+from probe.report.format import number, plain
 
 _SEVERITY = re.compile(r"(\w+)\(severity=(\d+)\)")
 
@@ -15,7 +15,20 @@ Scalars = Mapping[str, Mapping[str, Any]]
 
 def heading(corruption: str) -> str:
     """A corruption's text over several short lines, for the head of a column."""
-    return plain(corruption).replace("(", "\n(").replace(",", ",\n")
+    return (
+        plain(corruption).replace("(", "\n(").replace(",", ",\n").replace("mean of ", "mean of\n")
+    )
+
+
+def sigmas_text(entries: Sequence[Mapping[str, Any]]) -> str:
+    """The effective sigmas of the corruptions that are Gaussian blurs; empty without any."""
+    sigmas = {
+        plain(entry["corruption"]): number(entry["effective_sigma"])
+        for entry in entries
+        if entry["effective_sigma"] is not None
+    }
+    listed = "; ".join(f"{text} {sigma}" for text, sigma in sigmas.items())
+    return f"effective sigma, px at model resolution: {listed}" if listed else ""
 
 
 def by_severity(corruptions: Sequence[str]) -> dict[str, dict[int, str]]:
@@ -56,7 +69,7 @@ def fold(scalars: Scalars) -> dict[str, Mapping[str, Any]]:
             found[text] = scalar
             continue
         name = owner[text]
-        label = f"{name}(severities={severity_range(list(suites[name]))})"
+        label = f"{name}(mean of severities {severity_range(list(suites[name]))})"
         if label not in found:
             found[label] = severity_mean({s: scalars[t] for s, t in suites[name].items()})
     return found

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from probe.report.format import plain, shared_facts
-from probe.report.typeset import wrap, wrap_parts
+from probe.report.typeset import wrap_parts
 
 # matplotlib's own defaults, whatever the user's matplotlibrc says, and these.
 STYLE: dict[str, Any] = {
@@ -79,5 +79,5 @@ def footer_lines(
     lines = wrap_parts(shared, " · ", SMALL, width)
     failed = [f"failed: {plain(failure['model'])}" for failure in failures]
     for line in (*differing, *extra, *failed):
-        lines += wrap(line, SMALL, width)
+        lines += wrap_parts(line.split("; "), "; ", SMALL, width)
     return lines
