@@ -21,7 +21,7 @@ from probe.errors import NotApplicable, UsageError
 from probe.hooks import StopForward, observe
 from probe.interventions import permute_patches, rpi_permutations, scale_positions
 from probe.loading import required_preprocess
-from probe.metrics.ssdc import GridRanks, sum_bytes
+from probe.metrics.grids import GridRanks, sum_bytes
 from probe.numerics.intervals import group_count
 from probe.plan import Settings
 from probe.records import PassRecord

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from probe.errors import DataError
 from probe.hooks import StopForward
-from probe.metrics.ssdc import GridRanks, LayerSSDC, SSDCStatistic
+from probe.metrics.grids import GridRanks
+from probe.metrics.ssdc import LayerSSDC, SSDCStatistic
 from probe.metrics.top1 import Top1
 from probe.plan import Settings
 from probe.records import LayerRecord, PassRecord

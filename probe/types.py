@@ -1,7 +1,7 @@
 """The nouns of the project: frozen dataclasses without behaviour of their own.
 
-Axis names used in every docstring: B images of a batch, N patch tokens of a grid (rows * cols,
-row-major), C channels, L layers, G jackknife groups, K permutation draws.
+Axis names: B images of a batch, N patch tokens of a grid (rows * cols, row-major), C channels, L
+layers, G jackknife groups, K permutation draws.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class PatchSite:
-    """The module whose output is the patch projection: where RPI shuffles.
+    """The module whose output is the patch projection, where RPI shuffles.
 
-    `module` is a dotted name inside the model. When the module returns a tuple, its first element
-    holds the tokens.
+    `module` is a dotted name; of a tuple that it returns, the first element holds the tokens.
     """
 
     module: str
@@ -54,9 +53,8 @@ class PatchSite:
 class TokenSite:
     """Where the tokens of one layer are read.
 
-    `module` is a dotted name inside the model; `side` says whether its output is read, or, for
-    post-norm designs whose attention takes the block's input, its first input. `prefix` tokens
-    stand in front of the grid and are never patch tokens.
+    `module` is a dotted name; `side` says whether its output is read, or, for post-norm designs,
+    its first input. `prefix` tokens stand in front of the grid and are never patch tokens.
     """
 
     layer: int
@@ -91,9 +89,8 @@ class PositionSite:
     """One positional signal of the model.
 
     `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of an
-    absolute table that belong to prefix tokens. `rescale` is how alpha reaches the signal; None
-    means that it cannot be scaled (position from convolutions). `max_alpha` bounds alpha where the
-    signal saturates (Swin V2: 1).
+    absolute table that belong to prefix tokens. `rescale` is how alpha reaches the signal, None
+    where it cannot. `max_alpha` bounds alpha where the signal saturates (Swin V2: 1).
     """
 
     kind: PositionKind
@@ -122,7 +119,7 @@ class Anatomy:
     """What a family declares about one loaded model at one image size.
 
     `attn_in` and `block_out` hold one site per layer, in order of execution across stages;
-    `image_size` is (height, width) in pixels. `features` is None where a family declares none.
+    `image_size` is (height, width) in pixels.
     """
 
     image_size: tuple[int, int]
@@ -182,11 +179,10 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which weights these are. `weights` is `sha256:...` of the files, or `random:SEED`.
+    """Which weights (`sha256:...` of the files, or `random:SEED`), and what they were put into.
 
-    `resolved` is the full id that was loaded; `revision` the hub commit, None for local files;
-    `configuration` the hash of what the architecture was built from, since equal weights fit more
-    than one.
+    `resolved` is the full id; `revision` the hub commit, None for local files; `configuration` the
+    hash of what the architecture was built from, since equal weights fit more than one.
     """
 
     resolved: str
@@ -279,7 +275,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Pass:
-    """One model, one data set, one condition: the unit that is planned, run, stored and resumed.
+    """One model, data set and condition: the unit that is planned, run, stored and resumed.
 
     `settings` holds everything that can change its numbers; `key` is the hash of that.
     """

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probe import plan
+from probe.data.preprocess import describe
 from probe.errors import UsageError
 from probe.plan import Settings, make_passes, pass_settings, ssdc_conditions, versions
 from probe.types import (
@@ -30,7 +31,7 @@ BASE: dict[str, Any] = {
     "family": "timm_vit",
     "options": {},
     "image_size": (224, 224),
-    "preprocess": PREPROCESS,
+    "preprocess": describe(PREPROCESS),
     "data": {"name": "photos", "fingerprint": "blake2b:00", "total": 48, "taken": 48},
     "device": "cpu",
     "settings": Settings(),
@@ -129,16 +130,19 @@ def test_settings_that_cannot_be_run(changes: dict[str, Any], message: str) -> N
 
 NUMBERS: dict[str, dict[str, Any]] = {
     "weights": {"identity": Identity("timm:vit", None, "sha256:01")},
+    "configuration": {"identity": Identity("timm:vit", None, "sha256:00", "sha256:02")},
     "revision": {"identity": Identity("timm:vit", "abc", "sha256:00")},
     "resolved": {"identity": Identity("timm:vit2", None, "sha256:00")},
     "family": {"family": "timm_eva"},
     "options": {"options": {"class_token": False}},
     "image size": {"image_size": (224, 448)},
-    "resize": {"preprocess": replace(PREPROCESS, resize=("short", 224))},
-    "squash": {"preprocess": replace(PREPROCESS, resize=("squash", (224, 224)), crop=None)},
-    "interpolation": {"preprocess": replace(PREPROCESS, interpolation="bilinear")},
-    "mean": {"preprocess": replace(PREPROCESS, mean=(0.5, 0.5, 0.4))},
-    "std": {"preprocess": replace(PREPROCESS, std=(0.5, 0.5, 0.4))},
+    "resize": {"preprocess": describe(replace(PREPROCESS, resize=("short", 224)))},
+    "squash": {
+        "preprocess": describe(replace(PREPROCESS, resize=("squash", (224, 224)), crop=None))
+    },
+    "interpolation": {"preprocess": describe(replace(PREPROCESS, interpolation="bilinear"))},
+    "mean": {"preprocess": describe(replace(PREPROCESS, mean=(0.5, 0.5, 0.4)))},
+    "std": {"preprocess": describe(replace(PREPROCESS, std=(0.5, 0.5, 0.4)))},
     "fingerprint": {"data": BASE["data"] | {"fingerprint": "blake2b:01"}},
     "taken": {"data": BASE["data"] | {"taken": 24}},
     "device": {"device": "cuda"},
@@ -214,6 +218,7 @@ def test_a_pass_carries_all_that_names_it() -> None:
         "resolved": "timm:vit",
         "revision": None,
         "weights": "sha256:00",
+        "configuration": "",
         "family": "timm_vit",
         "options": {},
         "image_size": [224, 224],
@@ -233,7 +238,7 @@ def test_a_pass_carries_all_that_names_it() -> None:
         "seed": 0,
         "dtype": "float32",
         "device": "cpu",
-        "interval": "95 %, delete-a-group jackknife over images, 20 groups",
+        "interval": "95 %, delete-a-group jackknife over images, group = position mod 20",
         "versions": versions(),
         "condition": "alpha=0.5",
         "measures": {"ssdc": True, "top1": False, "last_layer": None},

@@ -6,9 +6,9 @@ import os
 import sys
 from typing import Any, NoReturn
 
-import click
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from probe import __version__
 from probe.cli.fragility import fragility
@@ -29,14 +29,13 @@ class Commands(TyperGroup):
         """Parse and run; a wrong request becomes one line too."""
         try:
             code = super().main(*args, **kwargs | {"standalone_mode": False})
-        except click.exceptions.NoArgsIsHelpError as error:
-            error.show()
-            sys.exit(error.exit_code)
-        except click.UsageError as error:
-            command = error.ctx.command_path if error.ctx else "probe"
-            fail(f"{error.format_message().rstrip('.')}; see {command} --help", error.exit_code)
-        except click.ClickException as error:
-            fail(error.format_message(), error.exit_code)
+        except TyperException as error:
+            text = error.format_message().strip().rstrip(".")
+            if not text:  # without arguments the help has been printed
+                sys.exit(error.exit_code)
+            context = getattr(error, "ctx", None)
+            hint = f"; see {context.command_path} --help" if context is not None else ""
+            fail(f"{text}{hint}", error.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:

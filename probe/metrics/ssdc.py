@@ -11,17 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe.numerics.distance import FULL_TOKENS, SUBSET_TOKENS, grid_distances, token_subset
-from probe.numerics.intervals import MAX_GROUPS
+from probe.metrics.grids import GridRanks
 from probe.numerics.ranks import PairRanker
 from probe.numerics.relabel import ImageRelabelling, null_values
-from probe.numerics.similarity import (
-    EXACT_TOKENS,
-    HalfMatrix,
-    add_similarities,
-    image_similarities,
-    unit_tokens,
-)
+from probe.numerics.similarity import add_similarities, image_similarities
 from probe.types import Average, Grid, Metric
 
 CONSTANT = "all token pairs are equally similar, or a token is zero or not finite"
@@ -48,29 +41,6 @@ class LayerSSDC:
     pairs: int
     subset: int | None
     reason: str | None
-
-
-class GridRanks:
-    """What all layers on one grid share: the tokens that are ranked, and their ranked distances."""
-
-    def __init__(self, grid: Grid, distance: Metric, seed: int) -> None:
-        """Rank the distances of `grid`; `seed` names the subset of a very large one."""
-        self.grid = grid
-        self.subset = token_subset(grid, seed)
-        self.ranker = PairRanker(grid_distances(grid, distance, self.subset))
-        self.half = HalfMatrix(self.ranker.tokens)
-
-    def unit(self, tokens: Tensor) -> Tensor:
-        """Patch tokens (B, grid tokens, C) -> unit tokens (B, ranked tokens, C)."""
-        if self.subset is not None:
-            tokens = tokens.index_select(1, torch.from_numpy(self.subset).to(tokens.device))
-        return unit_tokens(tokens)
-
-
-def sum_bytes(grid: Grid) -> int:
-    """Bytes that the running sums of one layer take, at most."""
-    tokens = grid.tokens if grid.tokens <= FULL_TOKENS else SUBSET_TOKENS
-    return HalfMatrix(tokens).size * MAX_GROUPS * (8 if tokens <= EXACT_TOKENS else 4)
 
 
 class SSDCStatistic:

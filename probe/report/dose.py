@@ -1,17 +1,16 @@
-"""What screen and figure of `probe scale` read from a result: its curves over alpha, its regimes."""
+"""What `probe scale`'s screen and figure read from a result: curves over alpha, and regimes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from probe.report.format import one_line, plain
 from probe.report.severity import fold
 
 MEASURES = {"delta_ssdc_rpi": "delta SSDC", "anchoring": "anchoring", "accuracy": "accuracy"}
+MISSING = {"value": None, "low": None, "high": None, "reason": "not measured"}
 REGIMES = ("stable", "transition", "collapsed")
-
-Scalars = Sequence[Mapping[str, Any]]
 
 
 def applicable(result: Mapping[str, Any]) -> bool:
@@ -34,20 +33,13 @@ def alpha_text(row: Mapping[str, Any]) -> str:
     return f"{row['alpha']:g}"
 
 
-def undefined(scalars: Scalars) -> bool:
-    """Whether all are undefined, for one and the same reason."""
-    reasons = {scalar["reason"] for scalar in scalars}
-    return len(reasons) == 1 and all(scalar["value"] is None for scalar in scalars)
-
-
 def shown_curves(result: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     """Title -> a scalar per alpha, in the order of `alphas`; suites as means over severities."""
     rows = result["alphas"]
     curves = {title: [row[measure] for row in rows] for measure, title in MEASURES.items()}
     folded = [fold(row["fs"]) for row in rows]
-    missing = {"value": None, "low": None, "high": None, "reason": "not measured"}
     for text in dict.fromkeys(text for row in folded for text in row):
-        curves[f"FS {plain(text)}"] = [row.get(text, missing) for row in folded]
+        curves[f"FS {plain(text)}"] = [row.get(text, MISSING) for row in folded]
     return curves
 
 

@@ -56,7 +56,7 @@ def dose_chart(
         for alpha, value in zip(alphas, values, strict=True):
             if value is not None:
                 line = canvas[highest - round(STEPS * value)]
-                taken = line[column(alpha)] not in (" ", KNEE)
+                taken = line[column(alpha)] not in (" ", KNEE, sign)
                 shared |= taken
                 line[column(alpha)] = SEVERAL if taken else sign
     lines = []

@@ -70,6 +70,12 @@ def in_null_band(point: Mapping[str, Any]) -> bool:
     return None not in bounds and bounds[0] <= bounds[1] <= bounds[2]
 
 
+def undefined(scalars: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether all are undefined, for one and the same reason."""
+    reasons = {scalar["reason"] for scalar in scalars}
+    return len(reasons) == 1 and all(scalar["value"] is None for scalar in scalars)
+
+
 class Footnotes:
     """Numbers the reasons of undefined values, each once, in order of appearance."""
 

@@ -9,7 +9,7 @@ from matplotlib import style
 from rich.console import RenderableType
 from rich.text import Text
 
-from probe.report.format import identity_text, labels_text, number, plain, shared_facts
+from probe.report.format import identity_text, labels_text, number, plain, shared_facts, undefined
 from probe.report.fragility_plot import draw_fragility
 from probe.report.page import Page, Screen, aligned, header, remarks
 from probe.report.severity import (
@@ -120,7 +120,7 @@ def _corruptions(
     absent = []
     for measure, title in MEASURES.items():
         scalars = [entry[measure] for entry in entries]
-        if _undefined(scalars):
+        if undefined(scalars):
             absent.append(f"{' '.join(title.split())} {page.notes.dash(scalars[0])}")
             continue
         columns[title] = aligned(scalars, page.notes.with_interval)
@@ -131,13 +131,6 @@ def _corruptions(
     yield from page.tables(first, columns)
     if absent:
         yield page.lines(absent)
-
-
-def _undefined(scalars: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether all are undefined, for one and the same reason."""
-    return len({scalar["reason"] for scalar in scalars}) == 1 and all(
-        scalar["value"] is None for scalar in scalars
-    )
 
 
 def _by_severity(
@@ -153,12 +146,12 @@ def _by_severity(
         for name, texts in suites.items()
     }
     cells = [scalar for row in scalars.values() for scalar in row.values()]
-    if _undefined(cells):
+    if undefined(cells):
         yield page.text(f"{title} by severity {page.notes.dash(cells[0])}")
         return
     yield page.text(f"{title} by severity", "bold")
     severities = sorted({severity for row in scalars.values() for severity in row})
-    mean = f"mean of\n{severity_range(severities)}"
+    mean = f"mean of\nseverities\n{severity_range(severities)}"
     names = {"corruption": [plain(name) for name in scalars]}
 
     def columns(between: str | None) -> dict[str, list[str]]:
@@ -225,7 +218,7 @@ def _matrix(
     """Models by corruption."""
     rows = [fold({e["corruption"]: e[measure] for e in r["corruptions"]}) for r in results]
     scalars = [scalar for row in rows for scalar in row.values()]
-    if not scalars or _undefined(scalars):
+    if not scalars or undefined(scalars):
         reason = scalars[0]["reason"] if scalars else "no corruption was measured"
         yield page.text(f"{title} by corruption {page.notes.dash({'reason': reason})}")
         return

@@ -11,16 +11,16 @@ from rich.text import Text
 
 from probe.report.dose import (
     MEASURES,
+    MISSING,
     alpha_text,
     applicable,
     regimes_text,
     scaled_text,
     shown_curves,
-    undefined,
     why_not,
 )
 from probe.report.dose_chart import SIGNS, dose_chart
-from probe.report.format import identity_text, labels_text, plain, shared_facts
+from probe.report.format import identity_text, labels_text, plain, shared_facts, undefined
 from probe.report.page import Page, Screen, aligned, header, remarks
 from probe.report.scale_plot import draw_scale
 from probe.report.severity import heading
@@ -85,7 +85,7 @@ def scale_csv(envelope: Mapping[str, Any]) -> str:
         line += scalar_cells(row["accuracy"])
         line.append("" if row["correct"] is None else str(row["correct"]))
         for text in corruptions:
-            line += scalar_cells(row["fs"][text]) if text in row["fs"] else [""] * 4
+            line += scalar_cells(row["fs"].get(text, MISSING))
         lines.append(line)
     return csv_text(head, lines)
 
@@ -110,7 +110,8 @@ def _one_model(page: Page, result: Mapping[str, Any]) -> Iterator[RenderableType
             continue
         columns[heading(title)] = aligned(scalars, page.notes.with_interval)
         if title == "accuracy":
-            counts = [str(row["correct"]) for row in result["alphas"]]
+            numbers = [row["correct"] for row in result["alphas"]]
+            counts = ["" if n is None else str(n) for n in numbers]
             columns["correct"] = [count.rjust(max(map(len, counts))) for count in counts]
         regimes = _regimes_of(result, title)
         if regimes:
@@ -220,9 +221,8 @@ def _comparison(page: Page, results: Sequence[Mapping[str, Any]]) -> Iterator[Re
     """A table per measure: alpha by model."""
     curves = [shown_curves(result) for result in results]
     alphas = list(dict.fromkeys(row["alpha"] for result in results for row in result["alphas"]))
-    missing = {"value": None, "low": None, "high": None, "reason": "not measured"}
     for title in dict.fromkeys(title for own in curves for title in own):
-        every = [scalar for own in curves for scalar in own.get(title, [missing])]
+        every = [scalar for own in curves for scalar in own.get(title, [MISSING])]
         yield Text()
         if undefined(every):
             yield page.text(f"{title} {page.notes.dash(every[0])}")
@@ -234,7 +234,7 @@ def _comparison(page: Page, results: Sequence[Mapping[str, Any]]) -> Iterator[Re
             name = plain(result["model"])
             lines = "\n".join(name[j : j + 18] for j in range(0, len(name), 18))
             head = f"{lines} ({i})" if lines in columns else lines
-            cells = [at.get(alpha, missing) for alpha in alphas]
+            cells = [at.get(alpha, MISSING) for alpha in alphas]
             columns[head] = aligned(cells, page.notes.with_interval)
         yield from page.tables({"alpha": [f"{alpha:g}" for alpha in alphas]}, columns)
 

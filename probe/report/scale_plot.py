@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -183,10 +183,11 @@ def _shade(axes: Axes, result: Result, alphas: Sequence[float]) -> None:
     by_alpha = result["regimes"]["delta_ssdc_rpi"]["by_alpha"]
     left, right = axes.get_xlim()
     edges = [left, *((a + b) / 2 for a, b in pairwise(alphas)), right]
-    for alpha, (start, end) in zip(alphas, pairwise(edges), strict=True):
-        regime = by_alpha.get(f"{alpha:g}")
+    spans = zip((by_alpha.get(f"{alpha:g}") for alpha in alphas), pairwise(edges), strict=True)
+    for regime, run in groupby(spans, key=lambda span: span[0]):
+        ends = [end for _, bounds in run for end in bounds]
         if regime is not None:
-            axes.axvspan(start, end, color=SHADES[regime], linewidth=0, zorder=0)
+            axes.axvspan(ends[0], ends[-1], color=SHADES[regime], linewidth=0, zorder=0)
 
 
 def _ticks(alphas: Sequence[float], width: float) -> list[float]:

@@ -111,8 +111,10 @@ def test_every_setting_is_recorded() -> None:
     assert set(settings) == {
         "resolved", "revision", "weights", "family", "options", "image_size", "preprocess", "data",
         "site", "distance", "average", "seed", "dtype", "device", "interval", "versions", "rpi",
-        "machine",
+        "machine", "alpha", "corruption", "groups", "configuration",
     }  # fmt: skip
+    assert (settings["alpha"], settings["corruption"], settings["groups"]) == (1.0, None, 5)
+    assert settings["configuration"].startswith("sha256:")
     assert settings["weights"] == "random:3"
     assert settings["image_size"] == settings["preprocess"]["size"] == [64, 64]
     assert settings["data"]["name"] == "digits"
@@ -122,7 +124,9 @@ def test_every_setting_is_recorded() -> None:
     assert (settings["average"], settings["seed"]) == ("similarity", 3)
     assert (settings["dtype"], settings["rpi"]) == ("float32", ["rpi(mode=image,seed=3,draw=0)"])
     assert settings["machine"] == {"batch_size": 32, "workers": 0}
-    assert settings["interval"] == "95 %, delete-a-group jackknife over images, 5 groups"
+    assert settings["interval"] == (
+        "95 %, delete-a-group jackknife over images, group = position mod 5"
+    )
     assert set(settings["versions"]) >= {"probe", "torch", "timm", "transformers", "numpy"}
 
 
@@ -371,7 +375,7 @@ def test_a_network_without_a_grid_that_is_read() -> None:
 def test_a_grid_of_one_token() -> None:
     message = refused(1, *TINY, "--image-size", "16")
     assert message == (
-        "timm:test_vit: timm:test_vit.r160_in1k has a grid of one token at image size 16x16; "
+        "timm:test_vit.r160_in1k has a grid of one token at image size 16x16; "
         "choose a larger --image-size"
     )
 
@@ -434,13 +438,14 @@ def test_an_interrupt_ends_with_one_line(here: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(engine, "run_passes", interrupt)
     message = refused(130, *TINY, "--limit", "3", "--out", "out")
-    assert message == "interrupted; the same command goes on from what was saved"
+    assert message == "interrupted; the same command without --fresh goes on from what is stored"
     assert files(here / "out") == []
 
 
 # The real signal, sent to itself when the third batch is about to be run.
 INTERRUPTED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from probe import engine
 from probe.cli.app import main
 original, calls = engine.normalise, []
@@ -467,7 +472,10 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     )
     assert done.returncode == 130
     assert done.stdout == ""
-    assert done.stderr == "probe: interrupted; the same command goes on from what was saved\n"
+    assert (
+        done.stderr
+        == "probe: interrupted; the same command without --fresh goes on from what is stored\n"
+    )
     assert len(files(here / "runs" / "partial")) == 2
     ran: list[int] = []
     original = engine.normalise

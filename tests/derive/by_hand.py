@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,26 @@ def half_width(replicates: Sequence[float]) -> float:
     """The jackknife's half interval, from its formula."""
     x, g = np.array(replicates), len(replicates)
     return float(t.ppf(0.975, g - 1) * math.sqrt((g - 1) / g * ((x - x.mean()) ** 2).sum()))
+
+
+def predictions(
+    correct: Sequence[int],
+    corruption: object = "clean",
+    *,
+    classes: Sequence[int] | None = None,
+    dropped: Sequence[int] = (),
+    labels: Mapping[str, Any] | None = MappingProxyType({"kind": "folder", "map": {}}),
+    settings: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> PassRecord:
+    """A pass of these verdicts (1, 0; -1 without a label); `dropped` rows were not read."""
+    if changes.get("reason") is not None:
+        return a_pass([], str(corruption), **({"images": 0} | changes))
+    verdict = np.array(correct, dtype=np.int8)
+    predicted = np.zeros(len(correct)) if classes is None else np.array(classes)
+    predicted, rows = predicted.astype(np.int32), list(dropped)
+    predicted[rows], verdict[rows] = -1, -1
+    read = len(correct) - len(rows)
+    one = a_pass([], str(corruption), predicted=predicted, correct=verdict, images=read, **changes)
+    known = {"seed": 0, "labels": None if labels is None else dict(labels), **(settings or {})}
+    return one.model_copy(update={"settings": one.settings | known})

@@ -44,6 +44,9 @@ class TestResult:
             "resolved": "timm:vit",
             "family": "timm_vit",
             "rpi": ["rpi(mode=image,seed=0,draw=0)"],
+            "alpha": 1.0,
+            "corruption": None,
+            "groups": 5,
             "machine": {"batch_size": 32, "workers": 0},
         }
         first, second, third = found["layers"]
@@ -66,8 +69,8 @@ class TestResult:
         assert found["peak"] == {"layer": 1, "value": 0.4, "reason": None}
         assert found["rpi_draw_sd"] == [None] * 3
         assert found["ranked"] == [
-            {"grid": [2, 3], "pairs": 15, "tokens": 6},
-            {"grid": [1, 3], "pairs": 15, "tokens": 2},
+            {"grid": [2, 3], "pairs": 15, "tokens": 6, "relabellings": 999},
+            {"grid": [1, 3], "pairs": 15, "tokens": 2, "relabellings": 999},
         ]
         assert found["skipped"] == [["torn.png", "no image"]]
         assert found["notes"] == ["a note"]

@@ -11,6 +11,7 @@ from probe.report.format import (
     Footnotes,
     identity_text,
     in_null_band,
+    labels_text,
     number,
     p_text,
     pack,
@@ -79,6 +80,10 @@ def test_in_null_band(value: float | None, inside: bool) -> None:
         (["rpi(mode=image,seed=0,draw=0)"], "image, 1 draw"),
         ([f"rpi(mode=shared,seed=3,draw={i})" for i in range(8)], "shared, 8 draws"),
         (["rpi(mode=batch,seed=0,draw=0)+alpha=0.5"], "batch+alpha=0.5, 1 draw"),
+        (
+            [f"rpi(mode=image,seed=0,draw={d})+alpha={a}" for d in (0, 1) for a in (1, 0.5, 0)],
+            "image, 2 draws",
+        ),
     ],
 )
 def test_rpi_text(conditions: list[str], text: str) -> None:
@@ -107,3 +112,13 @@ def test_pack_never_breaks_a_part() -> None:
         "cccccc",
         "d",
     ]
+
+
+def test_labels_text() -> None:
+    labels = {"kind": "file", "map": {"a": 3, "b": 3}, "note": "from\nreal.json", "by_name": None}
+    assert labels_text({"labels": None}) == "none"
+    assert labels_text({"labels": labels}) == "file, 1 class mapped; from real.json"
+    hashed = labels | {"map": {}, "by_name": "0123456789abcdef"}
+    assert labels_text({"labels": hashed}) == (
+        "file, by image name (sha256 0123456789ab); from real.json"
+    )
