@@ -38,6 +38,32 @@ def prepared(model: LoadedModel) -> LoadedModel:
     return replace(model, preprocess=preprocess)
 
 
+def strong(model: LoadedModel, factor: float = 4.0) -> LoadedModel:
+    """The model with larger matrices and tables, so that what acts inside attention shows."""
+    with torch.no_grad():
+        for parameter in model.module.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(factor)
+    return model
+
+
+def undecided(model: LoadedModel, images: Sequence[np.ndarray]) -> LoadedModel:
+    """The model, each head's mean logits over `images` made equal, so that answers differ."""
+    heads = [m for m in model.module.modules() if isinstance(m, torch.nn.Linear)]
+    for head in heads:
+        if head.out_features != model.classes:
+            continue
+        found: list[Tensor] = []
+        hook = head.register_forward_hook(lambda _m, _a, logits, to=found: to.append(logits))
+        with torch.no_grad():
+            for image in images:
+                pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()
+                model.forward((pixels / 255 - 0.5) / 0.5)
+            head.bias.sub_(torch.cat(found).mean(dim=0))
+        hook.remove()
+    return model
+
+
 def pictures(count: int, size: tuple[int, int] = (32, 32), seed: int = 0) -> list[np.ndarray]:
     """Blobs of colour under noise, so that neighbouring patches look alike."""
     rng = np.random.default_rng(seed)

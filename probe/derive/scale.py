@@ -79,6 +79,10 @@ def scale_result(
             None,
         ),
         "signals": list(kinds),
+        "corruptions": [
+            {"corruption": str(one), "effective_sigma": one.effective_sigma}
+            for one in dict.fromkeys(c for dose in doses for c, _ in dose.shifted)
+        ],
         "extension": "rotation angles are scaled, an extension of the paper's definition"
         if extension
         else None,
@@ -105,10 +109,11 @@ def _row(dose: Dose, anchored: bool, unjudged: str) -> dict[str, Any]:
         anchor = anchoring(shuffled) if anchored else Estimate.undefined(NOT_MEASURED)
     value = Scalar(None, reason=dose.reason or unjudged)
     right: int | None = None
+    labelled: int | None = None
     fs: dict[str, Any] = {}
     if dose.clean is not None and dose.reason is None:
         among = shared_images([dose.clean, *(record for _, record in dose.shifted)])
-        value, right, _ = accuracy(dose.clean, among)
+        value, right, labelled = accuracy(dose.clean, among)
         seed = int(dose.clean.settings["seed"])
         fs = {
             str(corruption): asdict(fragility(dose.clean, record, among, seed))
@@ -122,6 +127,7 @@ def _row(dose: Dose, anchored: bool, unjudged: str) -> dict[str, Any]:
         "anchoring": asdict(anchor.scalar()),
         "accuracy": asdict(value),
         "correct": right,
+        "labelled": labelled,
         "fs": fs,
         "reason": dose.reason,
     }

@@ -18,6 +18,9 @@ GUIDE = (
     "How to read: clean SSDC is high wherever neighbouring patches look alike; RPI shuffles the "
     "patches and leaves positions in place, so what SSDC remains under RPI follows the position."
 )
+
+USUAL_RELABELLINGS = 999
+FEW_PAIRS = 120  # 4 x 4 tokens
 INTERVALS = "[low, high] 95 % jackknife interval over images"
 
 
@@ -145,6 +148,13 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     found = []
     for entry in result.get("ranked", ()):
         rows, cols = entry["grid"]
+        if 0 < entry.get("relabellings", USUAL_RELABELLINGS) < USUAL_RELABELLINGS:
+            found.append(
+                f"grid {rows}x{cols}: null band from {entry['relabellings']} relabellings instead "
+                f"of {USUAL_RELABELLINGS}"
+            )
+        if entry["pairs"] < FEW_PAIRS:
+            found.append(f"grid {rows}x{cols}: only {entry['pairs']} pairs; SSDC says little")
         if entry["tokens"] < rows * cols:
             found.append(
                 f"grid {rows}x{cols}: {entry['tokens']:,} of {rows * cols:,} tokens ranked "

@@ -20,7 +20,14 @@ from probe.report.dose import (
     why_not,
 )
 from probe.report.dose_chart import SIGNS, dose_chart
-from probe.report.format import identity_text, labels_text, plain, shared_facts, undefined
+from probe.report.format import (
+    identity_text,
+    labels_text,
+    number,
+    plain,
+    shared_facts,
+    undefined,
+)
 from probe.report.page import Page, Screen, aligned, header, remarks
 from probe.report.scale_plot import draw_scale
 from probe.report.severity import heading
@@ -143,6 +150,10 @@ def _signals(page: Page, result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield page.text(f"scaled {scaled_text(result)}")
     if result["extension"]:
         yield page.text(f"extension: {plain(result['extension'])}")
+    for one in result.get("corruptions", ()):
+        if one["effective_sigma"] is not None:
+            sigma = number(one["effective_sigma"])
+            yield page.text(f"{plain(one['corruption'])}: effective sigma {sigma} px")
 
 
 def _regimes_of(result: Mapping[str, Any], title: str) -> Mapping[str, str]:
