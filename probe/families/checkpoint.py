@@ -36,6 +36,15 @@ def local_path(source: str) -> Path:
     return path
 
 
+def resolved_id(source: str) -> str:
+    """The id that records give a model: its source, of a local path the last part only.
+
+    So a record names no machine's folders; which weights they are, their hash says.
+    """
+    kind, _, place = source.partition(":")
+    return f"file:{Path(place).name}" if kind == "file" else source
+
+
 def weights_file(path: Path) -> Path:
     """The state-dict file at `path`: the file itself, or the one in a folder, safetensors first.
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from probe.errors import CheckpointError, UsageError, did_you_mean
 from probe.families.base import RawModel
-from probe.families.checkpoint import mismatch
+from probe.families.checkpoint import mismatch, resolved_id
 from probe.families.hf_files import CheckpointFiles, locate
 from probe.families.hf_preprocess import checkpoint_preprocess
 from probe.families.hf_quiet import quiet
@@ -87,7 +87,9 @@ def load_hf(
     return RawModel(
         module=module,
         library="hf",
-        identity=Identity(spec.source, files.revision, weights, _configuration(config)),
+        identity=Identity(
+            resolved_id(spec.source), files.revision, weights, _configuration(config)
+        ),
         image_size=size,
         preprocess=preprocess,
         forward=_forward(module, size, own),

@@ -19,6 +19,7 @@ from probe.families.checkpoint import (
     local_path,
     mismatch,
     read_state_dict,
+    resolved_id,
     weights_file,
 )
 from probe.families.hub import hub_call
@@ -137,11 +138,12 @@ def _file_source(spec: ModelSpec) -> _Source:
                 "(in a zoo file: arch)"
             )
         arch = known_architecture(spec.arch)
-        return _Source(arch, spec.source, weights=weights, carries_preprocess=False)
+        resolved = resolved_id(spec.source)
+        return _Source(arch, resolved, weights=weights, carries_preprocess=False)
     if spec.arch is not None and get_arch_name(spec.arch) != get_arch_name(named):
         raise UsageError(f"'{folder}' is a checkpoint of {named}, not of {spec.arch}")
     known_architecture(named)
-    return _Source(f"local-dir:{folder}", spec.source, weights=weights)
+    return _Source(f"local-dir:{folder}", resolved_id(spec.source), weights=weights)
 
 
 def _config_architecture(config: Path) -> str | None:

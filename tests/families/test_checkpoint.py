@@ -105,6 +105,7 @@ def test_a_damaged_file_gives_one_line(tmp_path: Path, name: str, content: bytes
     with pytest.raises(CheckpointError) as caught:
         read_state_dict(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
+    assert str(caught.value).endswith("as safetensors")  # what to do
     assert "\n" not in str(caught.value)
 
 
@@ -112,8 +113,23 @@ def test_a_truncated_file_gives_one_line(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1000)}, tmp_path / "w.safetensors")
     whole = (tmp_path / "w.safetensors").read_bytes()
     (tmp_path / "w.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CheckpointError, match="cannot be read as a checkpoint"):
+    with pytest.raises(CheckpointError, match="cannot be read as a checkpoint") as caught:
         read_state_dict(tmp_path / "w.safetensors")
+    assert str(caught.value).endswith(
+        "; it is damaged or none, so fetch it anew or save its state dict as safetensors"
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_that_is_named_like_a_checkpoint(tmp_path: Path) -> None:
+    """Such as a page that was saved in place of the file, or a pointer of Git LFS."""
+    for text in ("<!DOCTYPE html>\n<html>\n", "version https://git-lfs.github.com/spec/v1\n"):
+        (tmp_path / "w.pth").write_text(text)
+        with pytest.raises(CheckpointError) as caught:
+            read_state_dict(tmp_path / "w.pth")
+        assert str(caught.value).startswith(f"'{tmp_path / 'w.pth'}' is no plain state dict: ")
+        assert "or it is damaged; save the model's state_dict() as safetensors" in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_folder_prefers_safetensors(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_ready_to_run_and_without_gradients(tmp_path: Path) -> None:
     raw = load(saved(tmp_path, "vit"))
     assert not raw.module.training
     assert not any(parameter.requires_grad for parameter in raw.module.parameters())
-    assert raw.identity.resolved == f"file:{tmp_path / 'vit'}"
+    assert raw.identity.resolved == "file:vit"
     assert raw.identity.weights == file_sha256(tmp_path / "vit" / "model.safetensors")
     assert (raw.identity.revision, raw.image_size, raw.preprocess) == (None, (32, 32), None)
 
@@ -260,6 +260,7 @@ def test_damaged_and_missing_files(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"version https://git-lfs")
     with pytest.raises(CheckpointError, match="its weights cannot be read: ") as caught:
         load(folder)
+    assert str(caught.value).endswith("; fetch them anew, or save them as safetensors")
     assert "\n" not in str(caught.value)
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"holds no weights; expected model\.safetensors"):
@@ -271,6 +272,22 @@ def test_damaged_and_missing_files(tmp_path: Path) -> None:
     (folder / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"holds no config\.json"):
         load(folder)
+
+
+def test_the_configuration_is_hashed_wherever_the_folder_lies(tmp_path: Path) -> None:
+    """Equal weights fit every number of heads, so they alone do not say which model it is."""
+    folder, other = saved(tmp_path, "vit"), saved(tmp_path / "deep" / "er", "vit")
+    edit_config(other, _name_or_path="somewhere/else", transformers_version="5.0.0")
+    one, same = load(folder).identity, load(other).identity
+    assert one.resolved != same.resolved
+    assert (one.weights, one.configuration) == (same.weights, same.configuration)
+    assert one.configuration.startswith("sha256:")
+    assert load(folder, hidden_act="relu").identity.configuration != one.configuration
+    edit_config(other, num_attention_heads=4)
+    split = load(other).identity
+    assert split.weights == one.weights
+    assert split.configuration != one.configuration
+    assert split.configuration == load(folder, num_attention_heads=4).identity.configuration
 
 
 def test_code_from_a_repository_is_never_run(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ def test_a_file_gives_its_weights_bit_for_bit(tmp_path: Path) -> None:
     raw = load(file_spec(path))
     assert equal_states(raw.module, module)
     assert raw.identity.weights == "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
-    assert raw.identity.resolved == f"file:{path}"
+    assert raw.identity.resolved == f"file:{path.name}"
     assert raw.identity.revision is None
     assert raw.image_size == (64, 64)
     assert raw.classes == 7
@@ -172,6 +174,43 @@ def test_a_timm_folder_brings_architecture_and_preprocessing(folder: Path, file:
     assert raw.preprocess.mean == (0.1, 0.2, 0.3)
     assert (raw.preprocess.resize, raw.preprocess.crop) == (("short", 128), (64, 64))
     assert raw.identity.weights.startswith("sha256:")
+
+
+def test_the_configuration_is_hashed_wherever_the_folder_lies(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Equal weights fit every number of heads, so they alone do not say which model it is."""
+    other = tmp_path_factory.mktemp("other") / "place"
+    shutil.copytree(folder, other)
+    one = load(ModelSpec("mine", f"file:{folder}")).identity
+    same = load(ModelSpec("mine", f"file:{other}")).identity
+    assert one.resolved != same.resolved
+    assert (one.weights, one.configuration) == (same.weights, same.configuration)
+    assert one.configuration.startswith("sha256:")
+    config = json.loads((other / "config.json").read_text())
+    config["model_args"] |= {"num_heads": 4}
+    (other / "config.json").write_text(json.dumps(config))
+    split = load(ModelSpec("mine", f"file:{other}")).identity
+    assert split.weights == one.weights
+    assert split.configuration != one.configuration
+
+
+def test_options_and_architecture_of_a_file_are_hashed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.safetensors"
+    save_file(trained().state_dict(), path)
+    moved = tmp_path / "moved.safetensors"
+    moved.write_bytes(path.read_bytes())
+    specs = [
+        file_spec(path),
+        file_spec(moved),
+        file_spec(path, act_layer="relu"),
+        file_spec(path, num_heads=4),
+        file_spec(path, "vit_tiny_patch16_224"),
+    ]
+    found = [load(spec).identity for spec in specs]
+    assert len({identity.weights for identity in found}) == 1
+    assert found[0].configuration == found[1].configuration
+    assert len({identity.configuration for identity in found}) == 4
 
 
 def test_a_timm_folder_contradicts_another_architecture(folder: Path) -> None:
