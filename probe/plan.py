@@ -83,10 +83,10 @@ def ssdc_conditions(
         UsageError: if `draws` is below 1.
     """
     if rpi not in (*get_args(PermutationMode), "off"):
-        near = did_you_mean(rpi, (*get_args(PermutationMode), "off"))
+        near = did_you_mean(str(rpi), (*get_args(PermutationMode), "off"))
         raise UsageError(f"rpi must be image, shared, batch or off; got '{rpi}'.{near}")
     if draws < 1:
-        raise UsageError(f"--rpi-draws must be at least 1, got {draws}; --rpi off leaves RPI out")
+        raise UsageError(f"--rpi-draws must be at least 1, got {draws}")
     clean = (Condition(),)
     if rpi == "off":
         return clean

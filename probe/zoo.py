@@ -108,8 +108,8 @@ class Zoo:
 def load_zoo(path: Path | None = None) -> Zoo:
     """The built-in zoo, with the models and suites of the file `path` laid over it.
 
-    An entry of `path` replaces the whole built-in entry of the same name. `file:` sources and
-    preprocessing files are relative to the folder of the zoo file that names them.
+    An entry of `path` replaces the whole built-in entry of the same name. `file:` sources and the
+    files of `preprocess`, `readout` and `labels` are relative to the zoo file's folder.
 
     Raises:
         ZooError: `FILE:LINE: what is wrong`, for a file that cannot be read as a zoo.
@@ -183,11 +183,19 @@ def _spec(file: Source, name: str, entry: Entry) -> ModelSpec:
     preprocess = entry.preprocess
     if preprocess is not None and preprocess not in PREPROCESS_NAMES:
         preprocess = str((folder / preprocess).resolve())
+
+    def beside(given: str | None) -> str | None:
+        return None if given is None else str((folder / given).resolve())
+
     return ModelSpec(
         name=name,
         source=source,
         preprocess=preprocess,
+        readout=beside(entry.readout),
+        labels=beside(entry.labels),
         tags=tuple(entry.tags),
         provenance=entry.provenance.model_dump(exclude_none=True),
-        **entry.model_dump(exclude={"source", "preprocess", "anatomy", "tags", "provenance"}),
+        **entry.model_dump(
+            exclude={"source", "preprocess", "readout", "labels", "anatomy", "tags", "provenance"}
+        ),
     )

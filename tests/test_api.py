@@ -17,7 +17,7 @@ import probe
 from probe.data.memory import InMemory
 from probe.errors import CheckpointError, UnknownModel, UsageError
 from probe.types import LoadedModel, Scalar
-from tests.small_runs import pictures, ready, ssdc_by_hand, tokens_by_hand
+from tests.small_runs import Counted, pictures, ready, ssdc_by_hand, tokens_by_hand
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,36 @@ def test_what_goes_wrong_says_so(model: LoadedModel) -> None:
         probe.ssdc(replace(model, preprocess=None), "digits", limit=2)
     with pytest.raises(AttributeError, match="module 'probe' has no attribute 'ssdcs'"):
         _ = probe.ssdcs
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"distance": "L1"}, "distance must be one of l1, l2; got 'L1'. Did you mean l1?"),
+        ({"site": "attn-in"}, "site must be one of attn_in, block_out; got 'attn-in'. Did you "),
+        ({"rpi": "none"}, "rpi must be image, shared, batch or off; got 'none'."),
+        ({"rpi": None}, "rpi must be image, shared, batch or off; got 'None'."),
+        ({"average": "images"}, "average must be one of similarity, image; got 'images'. Did you"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_refused(
+    model: LoadedModel, choice: dict[str, Any], message: str
+) -> None:
+    source = Counted(pictures(3))
+    with pytest.raises(UsageError) as error:
+        probe.ssdc(model, source, **choice)
+    assert str(error.value).startswith(message)
+    assert source.reads == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "near"), [("int8", ""), ("bfloat", " Did you mean bfloat16, float64, float32?")]
+)
+def test_a_precision_that_there_is_not_is_refused(dtype: Any, near: str) -> None:
+    with pytest.raises(UsageError) as error:
+        probe.load("timm:test_vit", random_init=True, dtype=dtype)
+    known = "float32, bfloat16, float16, float64"
+    assert str(error.value) == f"dtype must be one of {known}; got '{dtype}'.{near}"
 
 
 def test_the_names_of_the_package_are_lazy_and_listed() -> None:

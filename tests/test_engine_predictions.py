@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +156,7 @@ def test_answers_are_judged_by_their_labels(model: LoadedModel) -> None:
 
 
 def test_a_label_outside_the_head_is_refused(model: LoadedModel) -> None:
-    source, labels = labelled(TWELVE, SAID)
+    _, labels = labelled(TWELVE, SAID)
     other = InMemory(TWELVE, [*SAID[:9], 7, 3, None])
     with pytest.raises(DataError, match=r"^label '7' of 'image-9' is none of the labels that map"):
         run(model, other, top1(CLEAN), labels=labels)
@@ -271,63 +270,3 @@ def test_what_does_not_apply_has_a_reason_and_no_predictions() -> None:
     assert none.reason == "the model has no positional signal, so there is nothing to scale"
     assert (none.predicted, none.correct, none.images) == (None, None, 0)
     assert len(answers(clean)) == 3
-
-
-def logits_of(model: LoadedModel, condition: Condition, images: list[np.ndarray]) -> Tensor:
-    """The logits that the engine's passes see."""
-    found: list[Tensor] = []
-    predict = model.predict
-    assert predict is not None
-
-    def watched(output: Any) -> Tensor:
-        found.append(predict(output).clone())
-        return found[-1]
-
-    run(replace(model, predict=watched), images, top1(condition))
-    return torch.cat(found)
-
-
-def without_table(module: Any) -> None:
-    module.pos_embed.zero_()
-
-
-def without_rotation(module: Any) -> None:
-    """Identity rotation: no block is given any."""
-    module.rope = None
-
-
-def without_bias(module: Any) -> None:
-    for name, parameter in module.named_parameters():
-        if "relative_position_bias_table" in name:
-            parameter.zero_()
-
-
-def without_swin_v2_bias(module: Any) -> None:
-    for stage in module.layers:
-        for block in stage.blocks:
-            # 16 sigmoid(z) is the bias, and 0 where z is very negative.
-            block.attn.cpb_mlp.register_forward_hook(lambda _m, _a, z: torch.full_like(z, -1e4))
-
-
-@pytest.mark.parametrize(
-    ("name", "removed"),
-    [
-        ("timm_vit", without_table),
-        ("timm_vit_sincos", without_table),
-        ("timm_eva_rope", without_rotation),
-        ("timm_eva_dinov3", without_rotation),
-        ("timm_swin", without_bias),
-        ("timm_beit", without_bias),
-        ("hf_beit", without_bias),
-        ("hf_swin", without_bias),
-        ("timm_swin_v2", without_swin_v2_bias),
-    ],
-)
-def test_alpha_zero_removes_the_signal(name: str, removed: Any) -> None:
-    model, other = (strong(prepared(MAKERS[name]())) for _ in range(2))
-    images = pictures(4, model.anatomy.image_size)
-    with torch.no_grad():
-        removed(other.module)
-    scaled = logits_of(model, Condition(alpha=0.0), images)
-    torch.testing.assert_close(scaled, logits_of(other, CLEAN, images), rtol=1e-5, atol=1e-5)
-    assert (scaled - logits_of(model, CLEAN, images)).abs().max() > 1e-3

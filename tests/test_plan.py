@@ -108,8 +108,13 @@ def test_conditions_of_the_main_job() -> None:
         with pytest.raises(UsageError) as error:
             ssdc_conditions("image", draws, 0)
         assert str(error.value) == (
-            f"--rpi-draws must be at least 1, got {draws}; --rpi off leaves RPI out"
+            f"--rpi-draws must be at least 1, got {draws}"
         )
+    mode: Any
+    for mode, near in (("images", " Did you mean image?"), (None, "")):
+        with pytest.raises(UsageError) as error:
+            ssdc_conditions(mode, 1, 0)
+        assert str(error.value) == (f"rpi must be image, shared, batch or off; got '{mode}'.{near}")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +125,13 @@ def test_conditions_of_the_main_job() -> None:
         ({"workers": -1}, "--workers must be 0 or more, got -1"),
         ({"seed": -1}, "--seed must lie between 0 and 2**63 - 1, got -1"),
         ({"seed": 2**63}, "--seed must lie between 0 and 2**63 - 1, got 9223372036854775808"),
+        ({"site": "norm"}, "site must be one of attn_in, block_out; got 'norm'."),
+        ({"distance": "L1"}, "distance must be one of l1, l2; got 'L1'. Did you mean l1?"),
+        ({"average": None}, "average must be one of similarity, image; got 'None'."),
+        (
+            {"dtype": "int8"},
+            "dtype must be one of float32, bfloat16, float16, float64; got 'int8'.",
+        ),
     ],
 )
 def test_settings_that_cannot_be_run(changes: dict[str, Any], message: str) -> None:

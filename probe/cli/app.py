@@ -25,6 +25,8 @@ class Commands(TyperGroup):
     Done here, since typer would end an interrupt or a closed pipe without a word.
     """
 
+    _asked: str | None = None  # the command that runs: some errors of its options do not name it
+
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Parse and run; a wrong request becomes one line too."""
         try:
@@ -34,8 +36,10 @@ class Commands(TyperGroup):
             if not text:  # without arguments the help has been printed
                 sys.exit(error.exit_code)
             context = getattr(error, "ctx", None)
-            hint = f"; see {context.command_path} --help" if context is not None else ""
-            fail(f"{text}{hint}", error.exit_code)
+            command = context.command_path if context is not None else self._asked or self.name
+            fail(f"{text}; see {command} --help", error.exit_code)
+        except OSError as error:  # --help is written before a command is invoked
+            _unwritten(error)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
@@ -44,6 +48,7 @@ class Commands(TyperGroup):
             try:
                 return super().invoke(ctx)
             finally:
+                self._asked = " ".join(filter(None, (ctx.command_path, ctx.invoked_subcommand)))
                 sys.stdout.flush()
         except ProbeError as error:
             fail(str(error), error.exit_code)
@@ -53,8 +58,15 @@ class Commands(TyperGroup):
             _forget_output()
             sys.exit(141)
         except OSError as error:
-            _forget_output()
-            fail(f"cannot write the output: {error.strerror or error}", 1)
+            _unwritten(error)
+
+
+def _unwritten(error: OSError) -> NoReturn:
+    reason = error.strerror or str(error)
+    if error.filename is not None:  # standard output has none
+        fail(f"cannot use {error.filename}: {reason}", 1)
+    _forget_output()
+    fail(f"cannot write the output: {reason}", 1)
 
 
 def _forget_output() -> None:

@@ -124,12 +124,15 @@ def run_models(
         text: open_data(text, split=request.split, limit=request.limit)
         for text in dict.fromkeys(wanted)
     }
+    if request.json_path not in (None, "-"):
+        path = Path(request.json_path)
+        if path.is_dir():
+            raise UsageError(f"--json {path} is a folder; name a file")
+        if path.exists() and not path.is_file():  # a device would be replaced by a file
+            raise UsageError(f"--json {path} is no regular file; - is standard output")
+        check_writable(path.absolute().parent)
     check_writable(out)
     check_writable(request.runs)
-    if request.json_path not in (None, "-"):
-        if Path(request.json_path).is_dir():
-            raise UsageError(f"--json {request.json_path} is a folder; name a file")
-        check_writable(Path(request.json_path).absolute().parent)
     results, failures, refused = [], [], []
     for number, spec in enumerate(specs, start=1):
         source = sources[wanted[number - 1]]

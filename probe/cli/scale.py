@@ -93,7 +93,7 @@ def scale(
     from probe.data.labels import check_for_fragility
     from probe.derive.scale import scale_result
     from probe.errors import DataError, UsageError
-    from probe.plan import Settings
+    from probe.plan import Settings, ssdc_conditions
     from probe.session import LoadOptions, Prepared
 
     doses = alphas_of(alphas)
@@ -106,6 +106,8 @@ def scale(
     kind: PositionKind | None = signal.value if signal else None
     mode: PermutationMode = "batch" if protocol is opt.Protocol.paper else "image"
     missing: dict[str, str] = {}
+
+    ssdc_conditions(mode, rpi_draws, seed)  # refuses what cannot be run, before a model is loaded
 
     def prepare(spec: ModelSpec, source: Source, model: LoadedModel) -> Prepared:
         wanted, found = asked, None

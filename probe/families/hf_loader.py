@@ -225,7 +225,9 @@ def _pretrained(
         ) from error
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointError(f"{resolved}: its weights cannot be read: {reason}") from error
+        raise CheckpointError(
+            f"{resolved}: its weights cannot be read: {reason}; fetch them anew"
+        ) from error
     return module, _matched(module, info, saved_by, resolved)
 
 

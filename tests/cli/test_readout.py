@@ -24,13 +24,6 @@ SMALL = [*DIGITS, "--limit", "200"]
 FILE = Path("runs/readouts/timm-test_vit-digits.safetensors")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Commands write below the working folder, which is a new one for each test."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def probe(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["readout", *arguments])
 

@@ -143,12 +143,13 @@ class TestResult:
         found = result(doses, kinds=["absolute"], notes=["a note"])
         assert set(found) == {
             "model", "resolved", "family", "images", "settings", "labels", "signals", "extension",
-            "alphas", "regimes", "skipped", "notes",
+            "alphas", "corruptions", "regimes", "skipped", "notes",
         }  # fmt: skip
         table = found["alphas"]
         for row in table:
             assert set(row) == {
-                "alpha", "delta_ssdc_rpi", "anchoring", "accuracy", "correct", "fs", "reason"
+                "alpha", "delta_ssdc_rpi", "anchoring", "accuracy", "correct", "labelled", "fs",
+                "reason",
             }  # fmt: skip
             assert list(row["fs"]) == ["jpeg(quality=5)"]
             for one in (
@@ -166,9 +167,11 @@ class TestResult:
         assert anchors == pytest.approx([1.1 / 3, 0.5 / 3, 0.1])
         assert [row["accuracy"]["value"] for row in table] == [0.8, 0.4, 0.0]
         assert [row["correct"] for row in table] == [4, 2, 0]
+        assert [row["labelled"] for row in table] == [5, 5, 5]
         fs = [row["fs"]["jpeg(quality=5)"] for row in table]
         assert [one["value"] for one in fs] == [0.5, 0.5, None]
         assert fs[2]["reason"] == "no clean prediction is right"
+        assert found["corruptions"] == [{"corruption": "jpeg(quality=5)", "effective_sigma": None}]
         assert found["regimes"]["rule"] == RULE
         assert found["regimes"]["delta_ssdc_rpi"]["by_alpha"] == {
             "1": "stable", "0.5": "transition", "0": "collapsed"
@@ -190,7 +193,8 @@ class TestResult:
         null = NONE | {"reason": NO_SIGNAL}
         assert second == {
             "alpha": 0.5, "delta_ssdc_rpi": null, "anchoring": null, "accuracy": null,
-            "correct": None, "fs": {"jpeg(quality=5)": null}, "reason": NO_SIGNAL,
+            "correct": None, "labelled": None, "fs": {"jpeg(quality=5)": null},
+            "reason": NO_SIGNAL,
         }  # fmt: skip
 
     def test_nothing_applies_at_all(self) -> None:

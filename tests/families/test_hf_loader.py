@@ -260,7 +260,7 @@ def test_damaged_and_missing_files(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"version https://git-lfs")
     with pytest.raises(CheckpointError, match="its weights cannot be read: ") as caught:
         load(folder)
-    assert str(caught.value).endswith("; fetch them anew, or save them as safetensors")
+    assert str(caught.value).endswith("; fetch them anew")
     assert "\n" not in str(caught.value)
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"holds no weights; expected model\.safetensors"):
@@ -279,7 +279,6 @@ def test_the_configuration_is_hashed_wherever_the_folder_lies(tmp_path: Path) ->
     folder, other = saved(tmp_path, "vit"), saved(tmp_path / "deep" / "er", "vit")
     edit_config(other, _name_or_path="somewhere/else", transformers_version="5.0.0")
     one, same = load(folder).identity, load(other).identity
-    assert one.resolved != same.resolved
     assert (one.weights, one.configuration) == (same.weights, same.configuration)
     assert one.configuration.startswith("sha256:")
     assert load(folder, hidden_act="relu").identity.configuration != one.configuration

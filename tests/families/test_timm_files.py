@@ -184,7 +184,6 @@ def test_the_configuration_is_hashed_wherever_the_folder_lies(
     shutil.copytree(folder, other)
     one = load(ModelSpec("mine", f"file:{folder}")).identity
     same = load(ModelSpec("mine", f"file:{other}")).identity
-    assert one.resolved != same.resolved
     assert (one.weights, one.configuration) == (same.weights, same.configuration)
     assert one.configuration.startswith("sha256:")
     config = json.loads((other / "config.json").read_text())
