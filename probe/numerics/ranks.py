@@ -69,7 +69,7 @@ class PairRanker:
         places, spread = self._average_places(ordered)
         ranks = np.empty(self.pairs)
         ranks[order] = places - (self.pairs + 1) / 2
-        value = float(ranks @ self._pair_ranks) / (spread * self._norm)
+        value = _dot(ranks, self._pair_ranks) / (spread * self._norm)
         return value, (ranks / spread).astype(np.float32)
 
     def distance_matrix(self) -> NDArray[np.float32]:
@@ -114,7 +114,12 @@ class PairRanker:
             return float("nan")
         places, spread = self._average_places(ordered)
         # The level ranks are centred, so the places need not be.
-        return float(places @ self._level_ranks[codes]) / (spread * self._norm)
+        return _dot(places, self._level_ranks[codes]) / (spread * self._norm)
+
+
+def _dot(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Sum of products, not by BLAS: its threads would wait for torch's, which spin meanwhile."""
+    return float(np.sum(left * right))
 
 
 def _ordered_bits(values: NDArray[np.floating]) -> NDArray[np.int64]:
