@@ -62,7 +62,7 @@ def report(name: str, rows: list[dict[str, Any]], out: Path) -> None:
         holds = row["value"] <= row["limit"] if row["at_most"] else row["value"] >= row["limit"]
         row["holds"] = bool(holds)
         table.add_row(
-            row["what"], f"{row['value']:.3f}", f"{sign} {row['limit']:g}", "yes" if holds else "NO"
+            row["what"], f"{row['value']:.4g}", f"{sign} {row['limit']:g}", "yes" if holds else "NO"
         )
     Console().print(table)
     out.mkdir(parents=True, exist_ok=True)

@@ -112,7 +112,7 @@ def main() -> None:
     def row(what: str, value: float, limit: float, at_most: bool, **more: Any) -> None:
         figure = {"what": what, "value": float(value), "limit": limit, "at_most": at_most}
         rows.append(figure | more)
-        print(f"{what}: {value:.3f}", flush=True)
+        print(f"{what}: {value:.4g}", flush=True)
 
     for average, limit in (("similarity", 1.10), ("image", 1.20)):
         timing = paired_ratio(
