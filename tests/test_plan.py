@@ -107,9 +107,7 @@ def test_conditions_of_the_main_job() -> None:
     for draws in (0, -3):
         with pytest.raises(UsageError) as error:
             ssdc_conditions("image", draws, 0)
-        assert str(error.value) == (
-            f"--rpi-draws must be at least 1, got {draws}"
-        )
+        assert str(error.value) == (f"--rpi-draws must be at least 1, got {draws}")
     mode: Any
     for mode, near in (("images", " Did you mean image?"), (None, "")):
         with pytest.raises(UsageError) as error:
