@@ -14,7 +14,6 @@ from probe.families.positions import (
     bounded_bias,
     rotary_bands,
     rotary_periods,
-    scaled_output,
     scaled_table,
     table_kind,
 )
@@ -246,10 +245,6 @@ def test_table_kind_is_told_from_the_values() -> None:
     assert table_kind(vit.pos_embed * 1.01, 1) == "absolute"
     assert table_kind(vit.pos_embed, 0) == "absolute"  # the class row is no sine
     assert table_kind(torch.randn(1, 25, 32), 1) == "absolute"
-
-
-def test_scaled_output_multiplies() -> None:
-    assert torch.equal(scaled_output().edit(torch.ones(2), 0.25), torch.full((2,), 0.25))
 
 
 def test_a_rule_for_a_missing_tensor_says_so() -> None:
