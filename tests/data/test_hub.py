@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from hub_server import COMMIT, hub
-
 from probe.data.hub import Address, parse_address
+from tests.data.hub_server import COMMIT, hub
 
 PROGRAM = """
 import json, sys, time
