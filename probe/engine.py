@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -93,21 +93,20 @@ def run_passes(
         ):
             if all(one.reason is not None for one in running):
                 break
-            batch, pixels = corrupted(whole, running, settings.seed)
             ready = {
-                name: normalise(images, preprocess, parameter.dtype, parameter.device)
-                for name, images in pixels.items()
+                name: (part, normalise(part.images, preprocess, parameter.dtype, parameter.device))
+                for name, part in corrupted(whole, running, settings.seed).items()
             }
             for one in running:
-                new = batch.stop - one.done
+                new = whole.stop - one.done
                 if new <= 0:
                     continue
                 one.whole = False
                 if one.reason is None:
                     one.unreadable += sum(entry not in one.skipped for entry in whole.skipped)
-                    images = ready[one.work.condition.corruption]
+                    batch, images = ready[one.work.condition.corruption]
                     _run_batch(model, one, batch, images, labels, settings.batch_size)
-                one.done, one.whole = batch.stop, True
+                one.done, one.whole = whole.stop, True
                 progress(new)
             if store is not None and time.monotonic() - saved > SAVE_EVERY:
                 _save(store, running)
@@ -149,27 +148,28 @@ def taken(source: Source) -> int | None:
     return source.limit if isinstance(source, StreamSource) else len(source)
 
 
-def corrupted(
-    batch: Batch, running: Sequence[RunningPass], seed: int
-) -> tuple[Batch, dict[str | None, Tensor]]:
-    """The images of a batch under every corruption that a pass asks for; None is the clean one.
+def corrupted(batch: Batch, running: Sequence[RunningPass], seed: int) -> dict[str | None, Batch]:
+    """The batch under every corruption that a pass asks for; None is the clean one.
 
-    An image that one of them fails on is left out of all, so that conditions stay comparable.
+    An image that a corruption fails on is left out under that corruption alone, so that a pass's
+    numbers do not depend on which others share its reading; what compares passes takes the images
+    that all of them have.
     """
-    pixels: dict[str | None, Tensor] = {None: batch.images}
-    failed: dict[int, str] = {}
+    found: dict[str | None, Batch] = {None: batch}
     for name in dict.fromkeys(one.work.condition.corruption for one in running):
-        if name is None:
-            continue
-        images, wrong = parse(name).apply_batch(
-            batch.images.numpy(), seed, batch.indices, threads=torch.get_num_threads()
-        )
-        pixels[name] = torch.from_numpy(images)
-        failed = wrong | failed
+        if name is not None:
+            images, wrong = parse(name).apply_batch(
+                batch.images.numpy(), seed, batch.indices, threads=torch.get_num_threads()
+            )
+            found[name] = _without(replace(batch, images=torch.from_numpy(images)), wrong)
+    return found
+
+
+def _without(batch: Batch, failed: Mapping[int, str]) -> Batch:
     if not failed:
-        return batch, pixels
+        return batch
     keep = np.array([row for row in range(len(batch.names)) if row not in failed], dtype=np.int64)
-    left = replace(
+    return replace(
         batch,
         positions=batch.positions[keep],
         indices=batch.indices[keep],
@@ -178,7 +178,6 @@ def corrupted(
         names=tuple(batch.names[row] for row in keep),
         skipped=batch.skipped + [(batch.names[row], why) for row, why in sorted(failed.items())],
     )
-    return left, {name: images[keep] for name, images in pixels.items()}
 
 
 def _run_batch(

@@ -19,6 +19,7 @@ from probe.corruptions import parse
 from probe.corruptions.kinds import KINDS, Kind, Parameter
 from probe.data.memory import InMemory
 from probe.data.preprocess import named_preprocess, normalise
+from probe.derive.fragility import fragility_result, shared_images
 from probe.errors import DataError
 from probe.plan import Settings
 from probe.store import Store
@@ -158,29 +159,52 @@ MIXED = [*top1(CLEAN, BRITTLE, Condition(corruption=JPEG), RPI), Task(RPI)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 64])
-def test_an_image_it_fails_on_is_left_out_of_every_condition(
+def test_an_image_it_fails_on_is_left_out_of_its_own_passes_alone(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
+    """Equal keys are equal numbers: no pass depends on what else is measured with it."""
     plant(monkeypatch, fails_on(5))
-    records = run(ready(), NINE, MIXED, Settings(batch_size=size))
-    whole = run(ready(), NINE, top1(CLEAN), Settings(batch_size=size))[0]
+    settings = Settings(batch_size=size)
+    records = run(ready(), NINE, MIXED, settings)
+    alone = [run(ready(), NINE, [task], settings)[0] for task in MIXED]
+    assert [r.to_json() for r in records] == [r.to_json() for r in alone]
     rest = [number for number in range(9) if number != 5]
-    for record in records:
-        assert (record.images, record.skipped) == (8, (("image-5", WHY),))
+    for task, record in zip(MIXED, records, strict=True):
+        brittle = task.condition == BRITTLE
+        assert record.images == (8 if brittle else 9)
+        assert record.skipped == ((("image-5", WHY),) if brittle else ())
         if record.predicted is not None:
-            assert record.predicted[5] == -1
+            assert (record.predicted[5] == -1) == brittle
             assert (record.predicted[rest] >= 0).all()
-    assert records[0].predicted is not None
-    assert whole.predicted is not None
-    assert np.array_equal(records[0].predicted[rest], whole.predicted[rest])
-    assert len(records[4].layers[0].leave_one_out) == 8
+    assert len(records[4].layers[0].leave_one_out) == 9
 
 
-def test_two_corruptions_that_fail_name_the_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_compares_passes_takes_the_images_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, fails_on(5))
+    records = [
+        one.model_copy(update={"settings": {"seed": 0, "resolved": "vit", "family": "timm_vit"}})
+        for one in run(ready(), NINE, top1(CLEAN, BRITTLE, Condition(corruption=JPEG)))
+    ]
+    corruptions = [parse("brittle(level=2)"), parse(JPEG)]
+    shifted = list(zip(corruptions, records[1:], strict=True))
+    found = fragility_result("vit", records[0], shifted)
+    assert found["images"] == 8
+    assert found["skipped"] == [("image-5", WHY)]
+    among = shared_images(records)
+    assert among.tolist() == [number != 5 for number in range(9)]
+    changed = [(records[0].predicted != one.predicted)[among].sum() for one in records[1:]]
+    assert [row["agreement_fs"]["value"] for row in found["corruptions"]] == pytest.approx(
+        [count / 8 for count in changed]
+    )
+
+
+def test_two_corruptions_that_fail_name_the_image_each(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, fails_on(5))
     work = top1(CLEAN, BRITTLE, Condition(corruption="brittle(level=3)"))
-    for record in run(ready(), NINE, work):
-        assert record.skipped == (("image-5", WHY),)
+    clean, two, three = run(ready(), NINE, work)
+    assert clean.skipped == ()
+    assert two.skipped == (("image-5", WHY),)
+    assert three.skipped == (("image-5", WHY.replace("level=2", "level=3")),)
 
 
 @pytest.mark.parametrize("at", [6, 8, 10, 14])

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from probe.corruptions import Corruption
 from probe.derive.curves import anchoring, curve, delta_ssdc
 from probe.derive.estimate import Estimate
@@ -59,7 +62,9 @@ def scale_result(
         anchored: whether RPI passes read every layer, so that anchoring follows.
         unjudged: why predictions were not judged, where that was not the user's choice.
     """
-    rows = [_row(dose, anchored, unjudged or NOT_MEASURED) for dose in doses]
+    judged = [r for dose in doses for r in _judged(dose) if r.reason is None]
+    among = shared_images(judged) if judged else np.zeros(0, dtype=np.bool_)
+    rows = [_row(dose, anchored, unjudged or NOT_MEASURED, among) for dose in doses]
     first = next(r for dose in doses for r in (*dose.rpi, *((dose.clean,) if dose.clean else ())))
     extension = "rotary" in kinds
     measured = next((r.images for d in doses for r in _records(d) if r.reason is None), 0)
@@ -98,10 +103,14 @@ def scale_result(
 
 
 def _records(dose: Dose) -> list[PassRecord]:
-    return [*dose.rpi, *([dose.clean] if dose.clean else []), *(r for _, r in dose.shifted)]
+    return [*dose.rpi, *_judged(dose)]
 
 
-def _row(dose: Dose, anchored: bool, unjudged: str) -> dict[str, Any]:
+def _judged(dose: Dose) -> list[PassRecord]:
+    return [*([dose.clean] if dose.clean else []), *(r for _, r in dose.shifted)]
+
+
+def _row(dose: Dose, anchored: bool, unjudged: str, among: NDArray[np.bool_]) -> dict[str, Any]:
     delta = anchor = Estimate.undefined(dose.reason or NOT_MEASURED)
     if dose.rpi and dose.reason is None:
         shuffled = curve(dose.rpi)
@@ -112,7 +121,6 @@ def _row(dose: Dose, anchored: bool, unjudged: str) -> dict[str, Any]:
     labelled: int | None = None
     fs: dict[str, Any] = {}
     if dose.clean is not None and dose.reason is None:
-        among = shared_images([dose.clean, *(record for _, record in dose.shifted)])
         value, right, labelled = accuracy(dose.clean, among)
         seed = int(dose.clean.settings["seed"])
         fs = {

@@ -241,3 +241,15 @@ class TestResult:
         assert (row["accuracy"]["value"], row["correct"]) == (0.5, 1)
         assert row["fs"]["jpeg(quality=5)"]["value"] == 1.0
         assert [tuple(entry) for entry in found["skipped"]] == [("a.png", "broken")]
+
+    def test_nor_at_another_alpha(self) -> None:
+        clean, whole = predictions([1, 1, 0]), predictions([1, 1, 1], JPEG)
+        torn = predictions([1, 0, 0], JPEG, dropped=[0], skipped=(("a.png", "broken"),))
+        doses = [
+            Dose(1.0, clean=clean, shifted=((JPEG, whole),)),
+            Dose(0.5, clean=clean, shifted=((JPEG, torn),)),
+        ]
+        first, second = result(doses)["alphas"]
+        assert (first["labelled"], second["labelled"]) == (2, 2)
+        assert first["fs"]["jpeg(quality=5)"]["value"] == -1.0
+        assert second["fs"]["jpeg(quality=5)"]["value"] == 1.0
