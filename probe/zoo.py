@@ -13,7 +13,8 @@ from typing import NoReturn, get_args
 
 from probe.errors import UnknownModel, UsageError, did_you_mean
 from probe.types import ModelSpec, PositionKind
-from probe.zoo_file import Entry, Source, read_zoo_file
+from probe.yaml_file import YamlFile
+from probe.zoo_file import Entry, read_zoo_file
 
 SOURCES = ("timm", "hf", "file", "package")
 PREPROCESS_NAMES = ("imagenet", "half")
@@ -160,7 +161,7 @@ def _read(path: Path, base: Zoo) -> Zoo:
     return Zoo(models, {**base.suites, **suites})
 
 
-def _spec(file: Source, name: str, entry: Entry) -> ModelSpec:
+def _spec(file: YamlFile, name: str, entry: Entry) -> ModelSpec:
     here = ("models", name)
     if not _NAME.fullmatch(name):
         file.fail(here, f"'{name}' is no model name: use letters, digits and . _ -")

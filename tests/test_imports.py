@@ -26,6 +26,7 @@ BELOW_ENGINE = {
     "readout",
     "records",
     "store",
+    "yaml_file",
     "zoo",
     "zoo_file",
 }
@@ -33,8 +34,9 @@ BELOW_ENGINE = {
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "types": {"errors"},
-    "zoo": {*BASE, "zoo_file"},
-    "zoo_file": BASE,
+    "yaml_file": BASE,
+    "zoo": {*BASE, "yaml_file", "zoo_file"},
+    "zoo_file": {*BASE, "yaml_file"},
     "numerics": BASE,
     "hooks": MODEL,
     "interventions": MODEL,
