@@ -67,6 +67,10 @@ class CorruptionError(DataError):
     """A corruption fails on one image, which is then left out of every condition."""
 
 
+class TrainingError(ProbeError):
+    """A training run cannot go on; what it had saved is kept."""
+
+
 class StoreError(ProbeError):
     """A record or an output file cannot be read or written."""
 

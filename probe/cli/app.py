@@ -15,6 +15,7 @@ from probe.cli.fragility import fragility
 from probe.cli.readout import readout
 from probe.cli.scale import scale
 from probe.cli.ssdc import ssdc
+from probe.cli.train import train
 from probe.cli.zoo import zoo_app
 from probe.errors import ProbeError
 
@@ -86,6 +87,7 @@ app.command()(ssdc)
 app.command()(scale)
 app.command()(fragility)
 app.command()(readout)
+app.command()(train)
 app.add_typer(zoo_app, name="zoo")
 
 
