@@ -116,6 +116,8 @@ def explain(
         return where, f"unknown key '{where[-1]}'.{near}"
     if kind == "missing":
         return where, f"'{dotted}' is missing"
+    if kind == "value_error":
+        return where, f"'{dotted}': {first['msg'].removeprefix('Value error, ')}"
     shown = "a mapping" if isinstance(given, dict) else repr(given)
     reason = first["msg"][:1].lower() + first["msg"][1:]
     number = kind == "string_type" and isinstance(given, int | float)

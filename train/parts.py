@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
+from probe.data.folder import ImageFolder
 from probe.data.loader import batches
 from probe.data.open import open_data
 from probe.data.preprocess import describe
@@ -79,20 +80,25 @@ def load_parts(
     fitting = recipe.image.preprocess(size)
     if size is not None and fitting.resize is None:
         raise UsageError("augment.stored resizes images, but image.resize is none; choose one")
-    train = _store(wanted.source, wanted.train, fitting, cache, workers, report)
-    test = _store(wanted.source, wanted.test, seen, cache, workers, report)
-    classes = _classes(train, wanted.classes)
+    chosen = None if wanted.classes is None else class_list(wanted.classes)
+
+    def stored(part: str, preprocess: Preprocess) -> _Stored:
+        return _store(
+            open_part(wanted.source, part), part, preprocess, chosen, cache, workers, report
+        )
+
+    train, test = stored(wanted.train, fitting), stored(wanted.test, seen)
+    classes = _classes(train, chosen, wanted.classes)
     whole = _part(train, classes, wanted.train)
     data: dict[str, Any] = {"source": wanted.source, "train": train.fingerprint}
     if isinstance(held_out, str):
-        other = _store(wanted.source, held_out, seen, cache, workers, report)
+        other = stored(held_out, seen)
         validation, data["validation"] = _part(other, classes, held_out), other.fingerprint
     else:
         whole, validation = _hold_out(whole, held_out)
         data["validation"] = f"{held_out:g} of each class of the training part"
         if size is not None:
-            at_size = _store(wanted.source, wanted.train, seen, cache, workers, report)
-            validation = Part(at_size.images, validation.rows, validation.labels)
+            validation = replace(validation, images=stored(wanted.train, seen).images)
     tested = _part(test, classes, wanted.test)
     data["test"] = test.fingerprint
     data["images"] = {
@@ -131,14 +137,18 @@ def open_part(source: str, part: str) -> Source:
 
 
 def _store(
-    data: str,
+    source: Source,
     part: str,
     preprocess: Preprocess,
+    chosen: Sequence[str] | None,
     cache: Path,
     workers: int,
     report: Callable[[str], None],
 ) -> _Stored:
-    source = open_part(data, part)
+    if chosen is not None and isinstance(source, ImageFolder):
+        # Only these are decoded: a tenth of ImageNet, say.
+        names = enumerate(source.item_names())
+        source.indices = [index for index, name in names if name.split("/")[0] in set(chosen)]
     geometry = {k: v for k, v in describe(preprocess).items() if k not in ("mean", "std", "source")}
     key = hashlib.sha256(json.dumps([source.fingerprint, part, geometry]).encode()).hexdigest()[:20]
     folder = cache / key
@@ -146,7 +156,7 @@ def _store(
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / f"{key}.lock"):
             if not (folder / "labels.json").is_file():
-                report(f"storing {data}, {part}, at {preprocess.size[0]} px")
+                report(f"storing {source.name}, {part}, at {preprocess.size[0]} px")
                 _decode(source, preprocess, folder, workers)
     except OSError as error:
         raise StoreError(
@@ -204,17 +214,16 @@ def class_list(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
 
 
-def _classes(train: _Stored, chosen: str | None) -> tuple[str, ...]:
+def _classes(train: _Stored, chosen: Sequence[str] | None, called: str | None) -> tuple[str, ...]:
     there = train.known or tuple(sorted(set(train.names)))
     if chosen is not None:
-        listed = class_list(chosen)
-        missing = [name for name in listed if name not in there]
+        missing = [name for name in chosen if name not in there]
         if missing:
             raise DataError(
-                f"{len(missing)} of the {len(listed)} classes of '{chosen}' are not in the "
+                f"{len(missing)} of the {len(chosen)} classes of '{called}' are not in the "
                 f"training part, the first '{missing[0]}'; choose another --set data.classes"
             )
-        there = tuple(name for name in there if name in set(listed))
+        there = tuple(name for name in there if name in set(chosen))
     if len(there) < 2:
         raise DataError(f"the training part has {len(there)} class; a classifier needs two or more")
     return there
