@@ -1,21 +1,28 @@
 # Everything here needs Python 3.11 or newer and make, nothing else.
-#   make demo    set up, then run the main job offline on a small model that it trains itself
+#   make demo    set up, then compare the five small variants that ship, offline
 #   make test    set up, then run all tests
 #   make lint    ruff and mypy
 #   make bench   speed and memory, as ratios
+#   make digits-zoo   train the variants that ship again (about 12 minutes on two cores)
+#   make browser install Debian's chromium and its driver, for the tests of the report's page
 # VENV=DIR puts the virtual environment elsewhere; PYTHON=PATH chooses the interpreter.
 
 VENV ?= .venv
 DEMO ?= runs/demo
+VARIANTS := $(foreach v,ape spe rope none rpt,digits_$(v)_s0)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 NEEDED := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: demo test lint bench setup clean
+.PHONY: demo digits-zoo test lint bench browser setup clean
 
 demo: setup
-	@$(BIN)/python -m train.digits_demo --out $(DEMO)
-	@HF_HUB_OFFLINE=1 $(BIN)/probe ssdc $(DEMO)/digits-vit --data digits --out $(DEMO)/ssdc
+	@HF_HUB_OFFLINE=1 $(BIN)/probe ssdc $(VARIANTS) --rpi-draws 4 --runs $(DEMO) --out $(DEMO)/ssdc
+	@HF_HUB_OFFLINE=1 $(BIN)/probe fragility $(VARIANTS) --runs $(DEMO) --out $(DEMO)/fragility
+
+digits-zoo: setup
+	@$(BIN)/probe train all --recipe digits --seeds 0,1,2 --jobs 2
+	@$(BIN)/python -m train.ship runs/digits --to weights/digits
 
 test: setup
 	@$(BIN)/python -m pytest -q --durations=10
@@ -27,6 +34,17 @@ lint: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks
+
+browser:
+	@set -e; \
+	if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then \
+		echo "apt-get was not found; install chromium and chromedriver by hand" >&2; \
+		exit 1; \
+	fi; \
+	as=; if [ "$$(id -u)" != 0 ]; then as=sudo; fi; \
+	$$as apt-get update -qq; \
+	$$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver
 
 setup: $(STAMP)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks import battery, ssdc
+from benchmarks import battery, ssdc, train
 
 if __name__ == "__main__":
     ssdc.main()
     battery.main()
+    train.main()

@@ -67,6 +67,10 @@ class CorruptionError(DataError):
     """A corruption fails on one image, which is then left out of every condition."""
 
 
+class OutOfMemory(ProbeError):
+    """Images do not fit into memory, in the smallest batch that the request allows."""
+
+
 class TrainingError(ProbeError):
     """A training run cannot go on; what it had saved is kept."""
 

@@ -23,6 +23,7 @@ from probe.types import (
     Permutation,
     PermutationMode,
     Point,
+    PositionKind,
     Task,
 )
 
@@ -36,9 +37,14 @@ DIGESTED = (
     "readout",
     "hooks.py",
     "interventions.py",
+    "conditions.py",
     "running.py",
+    "distributed.py",
     "engine.py",
 )
+PREDICTED = {"accuracy", "fs"}
+REPORTED = ("ssdc", "fragility", "agreement", "alpha")
+ALPHAS = (1.0, 0.75, 0.5, 0.25, 0.0)
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "scipy", "pillow")
 
 
@@ -91,6 +97,82 @@ def ssdc_conditions(
     if rpi == "off":
         return clean
     return clean + tuple(Condition(Permutation(rpi, seed, draw)) for draw in range(draws))
+
+
+def dose_tasks(
+    alpha: float,
+    wanted: set[str],
+    corruptions: Sequence[str],
+    mode: PermutationMode,
+    draws: int,
+    seed: int,
+    kind: PositionKind | None,
+) -> list[Task]:
+    """The tasks at one alpha: RPI draws, then predictions, clean and under each corruption.
+
+    Delta SSDC alone needs no layer beyond the second, so its passes stop there.
+    """
+    signal = kind if alpha != 1 else None  # at 1 nothing is scaled, whatever is chosen
+    tasks = []
+    if wanted & {"delta", "anchoring"}:
+        last = None if "anchoring" in wanted else 1
+        for condition in ssdc_conditions(mode, draws, seed)[1:]:
+            own = Condition(condition.permutation, alpha, None, signal)
+            tasks.append(Task(own, last_layer=last))
+    if wanted & PREDICTED:
+        tasks += [
+            Task(Condition(None, alpha, name, signal), ssdc=False, top1=True)
+            for name in (None, *corruptions)
+        ]
+    return tasks
+
+
+@dataclass(frozen=True)
+class ReportChoices:
+    """What `probe report` measures: some of `REPORTED`, under these conditions.
+
+    `dosed` are the corruptions under which accuracy is also measured at every alpha.
+    """
+
+    measures: frozenset[str] = frozenset(REPORTED)
+    mode: PermutationMode = "image"
+    draws: int = 1
+    seed: int = 0
+    corruptions: tuple[str, ...] = ()
+    dosed: tuple[str, ...] = ()
+    alphas: tuple[float, ...] = ALPHAS
+
+
+def report_tasks(
+    choices: ReportChoices, *, head: bool, judged: bool, scaled: bool
+) -> tuple[Task, ...]:
+    """The tasks of one model in a report, each once.
+
+    Args:
+        choices: what is measured.
+        head: whether the model predicts.
+        judged: whether its predictions can be compared with labels.
+        scaled: whether alpha reaches a positional signal of it.
+    """
+    doses = "alpha" in choices.measures
+    curves = doses or "ssdc" in choices.measures
+    shifts = list(choices.corruptions) if choices.measures & {"fragility", "agreement"} else []
+    if doses and judged:
+        shifts += [name for name in choices.dosed if name not in shifts]
+    predicted = head and bool(shifts)
+    clean, *draws = ssdc_conditions(choices.mode, choices.draws, choices.seed)
+    tasks = [Task(clean, ssdc=curves, top1=predicted)] if curves or predicted else []
+    tasks += [Task(condition) for condition in draws if curves]
+    if predicted:
+        tasks += [Task(Condition(corruption=one), ssdc=False, top1=True) for one in shifts]
+    if doses and scaled:
+        wanted = {"delta", "anchoring"} | (PREDICTED if judged else set())
+        for alpha in choices.alphas:
+            if alpha != 1:
+                tasks += dose_tasks(
+                    alpha, wanted, choices.dosed, choices.mode, choices.draws, choices.seed, None
+                )
+    return tuple(tasks)
 
 
 @cache
@@ -170,7 +252,12 @@ def make_passes(tasks: Sequence[Task], settings: Settings, common: Mapping[str, 
             own.pop("labels", None)  # they cannot change these numbers
         if permutation is not None and permutation.mode == "batch":
             own["batch_size"] = settings.batch_size  # it decides which images share a permutation
-        text = json.dumps(own, sort_keys=True, ensure_ascii=True, allow_nan=False)
-        key = hashlib.sha256(text.encode()).hexdigest()
-        passes.append(Pass(key=key, model=common["resolved"], task=task, settings=own))
+        passes.append(Pass(key=_key(own), model=common["resolved"], task=task, settings=own))
     return passes
+
+
+def _key(settings: dict[str, Any]) -> str:
+    """Hash of all settings but the name of the data, which is only how its place was typed."""
+    data = {name: value for name, value in settings.get("data", {}).items() if name != "name"}
+    text = json.dumps(settings | {"data": data}, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

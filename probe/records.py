@@ -14,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from probe.errors import StoreError
 from probe.types import Grid
+
+VERSION: Literal[2] = 2
 
 
 def _packed(dtype: str) -> tuple[BeforeValidator, PlainSerializer]:
@@ -34,6 +37,7 @@ def _packed(dtype: str) -> tuple[BeforeValidator, PlainSerializer]:
 
 Floats = Annotated[NDArray[np.float32], *_packed("<f4")]
 Classes = Annotated[NDArray[np.int32] | None, *_packed("<i4")]
+Maps = Annotated[NDArray[np.uint8] | None, *_packed("u1")]
 Verdicts = Annotated[NDArray[np.int8] | None, *_packed("<i1")]
 
 
@@ -44,7 +48,8 @@ class _Model(BaseModel):
 class LayerRecord(_Model):
     """SSDC of one layer under one condition, as `probe.metrics.ssdc.LayerSSDC` explains it.
 
-    `null` is float32, little-endian, base64 in JSON. Undefined numbers are None.
+    `null` is float32, little-endian, base64 in JSON. Undefined numbers are None. `maps` (uint8,
+    flat, 3 x rows x cols, base64 in JSON) is kept of clean and RPI passes alone.
     """
 
     layer: int
@@ -55,11 +60,69 @@ class LayerRecord(_Model):
     pairs: int
     subset: int | None
     reason: str | None
+    maps: Maps = None
 
     @property
     def shape(self) -> Grid:
         """The layer's grid."""
         return Grid(*self.grid)
+
+
+class ModelCard(_Model):
+    """What a report needs of one model over one data set, known without loading the model again.
+
+    Attributes:
+        key: hash of everything that decides what the card says, hub weights apart.
+        model: the name in the zoo, or as it was asked for; `source` holds no folder's name.
+        hub: repository of the weights and the revision that was asked for; None for others.
+        position: kinds of positional signal, joined by `+`, or `none`.
+        grids: the token grid of every layer.
+        macs: multiply-adds of one image; None, with `macs_reason`, where they cannot be counted.
+        signals: kinds of signal that alpha reaches; `unscaled` says why there is none.
+        head: whether the model predicts, by a head of its own or a readout.
+        unjudged: why its predictions are not compared with labels, None where they are.
+        readout: which readout predicts, None for the model's own head.
+        common: everything that can change a pass's numbers but its condition.
+    """
+
+    version: Literal[1] = 1
+    key: str
+    model: str
+    source: str
+    group: str | None
+    tags: tuple[str, ...]
+    provenance: dict[str, Any]
+    hub: tuple[str, str | None] | None
+    position: str
+    grids: tuple[tuple[int, int], ...]
+    params: int
+    macs: int | None
+    macs_reason: str | None
+    signals: tuple[str, ...]
+    unscaled: str | None
+    head: bool
+    unjudged: str | None
+    readout: str | None
+    common: dict[str, Any]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The images: name, kind, fingerprint, total, split, revision, taken."""
+        return dict(self.common["data"])
+
+    @property
+    def judged(self) -> bool:
+        """Whether predictions are compared with labels."""
+        return self.unjudged is None
+
+    def to_json(self) -> str:
+        """Canonical JSON, with a final newline."""
+        return json.dumps(self.model_dump(mode="json"), allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ModelCard:
+        """Read a card; raises ValueError for anything else."""
+        return cls.model_validate(json.loads(text))
 
 
 class PassRecord(_Model):
@@ -69,10 +132,10 @@ class PassRecord(_Model):
     what cannot (workers, and the batch size where it names no permutation). `predicted` and
     `correct` (1, 0, -1 without a label) hold one entry per image taken, -1 in both for one that was
     left out; None where no predictions were kept. `reason` is set, and there are no numbers, when
-    the condition does not apply to the model.
+    the condition does not apply to the model. Version 1 had no similarity maps.
     """
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = VERSION
     key: str
     model: str
     condition: str
@@ -92,5 +155,17 @@ class PassRecord(_Model):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PassRecord:
-        """Read a record; raises ValueError for anything else."""
-        return cls.model_validate(json.loads(text))
+        """Read a record of this version or an older one.
+
+        Raises:
+            StoreError: for a record of a version that is not known here.
+            ValueError: for anything else.
+        """
+        fields = json.loads(text)
+        version = fields.get("version") if isinstance(fields, dict) else None
+        if isinstance(version, int) and version > VERSION:
+            raise StoreError(
+                f"a record of {fields.get('model')} has version {version}, and this probe reads up "
+                f"to {VERSION}; use the newer probe that wrote it, or another --runs folder"
+            )
+        return cls.model_validate(fields)

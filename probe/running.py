@@ -103,11 +103,11 @@ class RunningPass:
                 state |= statistic.state()
         return state
 
-    def restore(self, state: State, device: torch.device) -> None:
-        """Go on from saved sums."""
-        self.done = int(state["done"])
-        self.skipped = [(name, reason) for name, reason in json.loads(str(state["skipped"]))]
-        self.unreadable = int(state["unreadable"])
+    def merge(self, state: State, device: torch.device) -> None:
+        """Add sums of other images: of an earlier run, or of another process."""
+        self.done = max(self.done, int(state["done"]))
+        self.skipped += [(name, reason) for name, reason in json.loads(str(state["skipped"]))]
+        self.unreadable += int(state["unreadable"])
         if self.ssdc is not None:
             self.ssdc.merge(state, device)
         if self.top1 is not None:
@@ -125,6 +125,8 @@ class RunningPass:
             name, why = self.skipped[0]
             raise DataError(f"every image had to be left out, the first, '{name}', since {why}")
         measured = self.ssdc.finalise() if applies and self.ssdc is not None else []
+        condition = self.work.condition
+        mapped = condition.alpha == 1 and condition.corruption is None
         predicted, correct = None, None
         if applies and self.top1 is not None:
             predicted, correct = self.top1.finalise(self.done)
@@ -136,14 +138,14 @@ class RunningPass:
             machine={"batch_size": settings.batch_size, "workers": settings.workers},
             images=images,
             skipped=tuple(self.skipped) if applies else (),
-            layers=tuple(_layer_record(layer, m) for layer, m in enumerate(measured)),
+            layers=tuple(_layer_record(layer, m, mapped) for layer, m in enumerate(measured)),
             predicted=predicted,
             correct=correct,
             reason=self.reason,
         )
 
 
-def _layer_record(layer: int, measured: LayerSSDC) -> LayerRecord:
+def _layer_record(layer: int, measured: LayerSSDC, mapped: bool) -> LayerRecord:
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
@@ -156,4 +158,5 @@ def _layer_record(layer: int, measured: LayerSSDC) -> LayerRecord:
         pairs=measured.pairs,
         subset=measured.subset,
         reason=measured.reason,
+        maps=measured.maps.ravel() if mapped and measured.maps is not None else None,
     )

@@ -19,6 +19,15 @@ from numpy.typing import NDArray
 from probe.errors import StoreError
 from probe.records import PassRecord
 
+MARKER = ".probe-runs"
+MARK = "A runs folder of probe: measured passes and what belongs to them.\n"
+# What commands put into a runs folder; `hardware` and `cards` come with reports.
+KNOWN = frozenset(
+    (
+        *("passes", "partial", "cards", "reports", "failures", "hardware"),
+        *("ssdc", "scale", "fragility", "compare", "readout", "train", "demo"),
+    )
+)
 State = dict[str, NDArray[np.generic]]
 
 
@@ -77,8 +86,37 @@ class Store:
     """The passes under `root`: `passes/MODEL/CONDITION-KEY.json`, unfinished sums in `partial/`."""
 
     def __init__(self, root: Path) -> None:
-        """Use `root`; it is made when something is saved."""
+        """Use `root`; it is made when something is saved.
+
+        `set_aside` gets the path of every file that `load` found to be no whole record.
+        """
         self.root = root
+        self.set_aside: list[Path] = []
+
+    def is_ours(self) -> bool:
+        """Whether a runs folder of ours is there: marked, or with passes in it."""
+        return (self.root / MARKER).is_file() or (self.root / "passes").is_dir()
+
+    def claim(self) -> None:
+        """Make the folder and mark it as a runs folder.
+
+        Raises:
+            StoreError: if it cannot be written, or holds what is not ours.
+        """
+        if not self.is_ours() and self.root.is_dir():
+            strange = sorted(
+                entry.name
+                for entry in self.root.iterdir()
+                if entry.name not in KNOWN and not entry.name.startswith(".")
+            )
+            if strange:
+                raise StoreError(
+                    f"{self.root} is no runs folder of probe: it holds '{strange[0]}'; choose "
+                    "another --runs folder"
+                )
+        check_writable(self.root)
+        if not (self.root / MARKER).is_file():
+            write_atomically(self.root / MARKER, MARK)
 
     def path(self, model: str, condition: str, key: str) -> Path:
         """Where the record of a pass lies."""
@@ -88,6 +126,9 @@ class Store:
         """The stored record of a pass, or None.
 
         A file that is no record of that pass is renamed to `*.broken`, so that the pass runs again.
+
+        Raises:
+            StoreError: if it cannot be read, or a newer version of probe wrote it.
         """
         path = self.path(model, condition, key)
         try:
@@ -95,6 +136,7 @@ class Store:
             if record is not None and record.key == key:
                 return record
             path.replace(path.with_suffix(".broken"))
+            self.set_aside.append(path)
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -108,15 +150,15 @@ class Store:
         self.drop_partial(record.key)
         return path
 
-    def save_partial(self, key: str, state: State) -> None:
-        """Keep the running sums of a pass."""
+    def save_partial(self, key: str, state: State, share: str = "") -> None:
+        """Keep the running sums of a pass, or of the named share of its images."""
         buffer = BytesIO()
         np.savez(buffer, **state)  # type: ignore[arg-type]
-        write_atomically(self._partial(key), buffer.getvalue())
+        write_atomically(self._partial(key, share), buffer.getvalue())
 
-    def load_partial(self, key: str) -> State | None:
-        """The running sums of a pass that was interrupted, or None."""
-        path = self._partial(key)
+    def load_partial(self, key: str, share: str = "") -> State | None:
+        """The running sums of a pass that was interrupted, or of a share of it, or None."""
+        path = self._partial(key, share)
         try:
             with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 return {name: file[name] for name in file.files}
@@ -129,11 +171,12 @@ class Store:
             return None
 
     def drop_partial(self, key: str) -> None:
-        """Forget the running sums of a pass."""
-        self._partial(key).unlink(missing_ok=True)
+        """Forget the running sums of a pass, those of its shares too."""
+        for path in (self.root / "partial").glob(f"{key[:20]}*.npz"):
+            path.unlink(missing_ok=True)
 
-    def _partial(self, key: str) -> Path:
-        return self.root / "partial" / f"{key[:20]}.npz"
+    def _partial(self, key: str, share: str) -> Path:
+        return self.root / "partial" / f"{key[:20]}{share and '.'}{share}.npz"
 
 
 def _record(content: bytes) -> PassRecord | None:

@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import AliasEvent, NodeEvent
+from ruamel.yaml.reader import ReaderError
 
 from probe.errors import UsageError, did_you_mean
 
@@ -88,6 +89,12 @@ def read_yaml(path: Path, kind: str, error: type[UsageError]) -> YamlFile:
         line = mark.line + 1 if mark else 1
         problem = (fault.problem or fault.context or "invalid YAML").splitlines()[0]
         raise error(f"{path}:{line}: {problem}") from fault
+    except ReaderError as fault:
+        line = text.count("\n", 0, fault.position) + 1
+        raise error(f"{path}:{line}: a control character stands there; remove it") from fault
+    except ValueError as fault:
+        # A date that does not exist, such as 2001-99-99; ruamel gives no line.
+        raise error(f"{path}: a value cannot be read ({fault}); put quotes around it") from fault
 
 
 def plain(node: Any) -> Any:
@@ -105,8 +112,12 @@ def plain(node: Any) -> Any:
 def explain(
     model: type[BaseModel], error: ValidationError, line: Any = lambda where: 0
 ) -> tuple[tuple[Any, ...], str]:
-    """(where, what is wrong in one line) of the first fault, in order of `line`."""
-    first = min(error.errors(include_url=False), key=lambda e: line(e["loc"]))
+    """(where, what is wrong in one line) of the first fault, in order of `line`.
+
+    A missing key comes last: it may stand there under a name that is misspelt.
+    """
+    found = error.errors(include_url=False)
+    first = min(found, key=lambda e: (e["type"] == "missing", line(e["loc"])))
     where, kind, given = first["loc"], first["type"], first["input"]
     dotted = ".".join(str(part) for part in where) or "the file"
     if kind == "extra_forbidden":
@@ -117,9 +128,10 @@ def explain(
     if kind == "missing":
         return where, f"'{dotted}' is missing"
     if kind == "value_error":
-        return where, f"'{dotted}': {first['msg'].removeprefix('Value error, ')}"
+        place = f"'{dotted}': " if where else ""
+        return where, place + first["msg"].removeprefix("Value error, ")
     shown = "a mapping" if isinstance(given, dict) else repr(given)
-    reason = first["msg"][:1].lower() + first["msg"][1:]
+    reason = (first["msg"][:1].lower() + first["msg"][1:]).replace("valid tuple", "valid list")
     number = kind == "string_type" and isinstance(given, int | float)
     quote = "; put quotes around it" if number else ""
     return where, f"'{dotted}': {reason}, got {shown}{quote}"

@@ -40,7 +40,17 @@ def test_metadata() -> None:
 def test_wheel_carries_both_packages_and_the_zoo(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"probe", "train"}
-    for name in ("probe/types.py", "probe/cli/zoo.py", "train/digits_demo.py"):
+    for name in (
+        "probe/types.py",
+        "probe/cli/zoo.py",
+        "probe/report/web/page.html",
+        "probe/report/web/vendor/chart.umd.min.js",
+        "probe/report/web/vendor/chart.LICENSE.md",
+        "probe/weights/digits/ape-s0/model.safetensors",
+        "train/loop.py",
+        "train/recipes/digits/ape.yaml",
+        "train/classes/imagenet100-cmc.txt",
+    ):
         assert name in names
     assert wheel.read("probe/zoo.yaml") == (ROOT / "zoo.yaml").read_bytes()
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from probe import plan
 from probe.data.preprocess import describe
 from probe.errors import UsageError
-from probe.plan import Settings, make_passes, pass_settings, ssdc_conditions, versions
+from probe.plan import (
+    REPORTED,
+    ReportChoices,
+    Settings,
+    make_passes,
+    pass_settings,
+    report_tasks,
+    ssdc_conditions,
+    versions,
+)
 from probe.types import (
     Condition,
     Identity,
@@ -254,3 +263,55 @@ def test_a_pass_carries_all_that_names_it() -> None:
         "measures": {"ssdc": True, "top1": False, "last_layer": None},
         "notes": [],
     }
+
+
+def test_how_the_data_was_typed_is_no_part_of_the_key() -> None:
+    data = dict(BASE["data"])
+    assert key(data=data | {"name": "./photos"}) == key()
+    assert key(data=data | {"fingerprint": "blake2b:01"}) != key()
+
+
+CHOICES = ReportChoices(
+    corruptions=("jpeg(quality=5)", "true_gaussian_blur(sigma=2.5)"),
+    dosed=("jpeg(quality=5)",),
+    alphas=(1.0, 0.5),
+)
+RPI = "rpi(mode=image,seed=0,draw=0)"
+
+
+@pytest.mark.parametrize(
+    ("measures", "model", "expected"),
+    [
+        (
+            set(REPORTED), (True, True, True),
+            ["clean:st", f"{RPI}:s", "jpeg(quality=5):t", "true_gaussian_blur(sigma=2.5):t",
+             f"{RPI}+alpha=0.5:s", "alpha=0.5:t", "alpha=0.5+jpeg(quality=5):t"],
+        ),
+        (
+            set(REPORTED), (True, False, True),
+            ["clean:st", f"{RPI}:s", "jpeg(quality=5):t", "true_gaussian_blur(sigma=2.5):t",
+             f"{RPI}+alpha=0.5:s"],
+        ),
+        (set(REPORTED), (False, False, True), ["clean:s", f"{RPI}:s", f"{RPI}+alpha=0.5:s"]),
+        (set(REPORTED), (False, False, False), ["clean:s", f"{RPI}:s"]),
+        ({"ssdc"}, (True, True, True), ["clean:s", f"{RPI}:s"]),
+        (
+            {"agreement"}, (True, False, True),
+            ["clean:t", "jpeg(quality=5):t", "true_gaussian_blur(sigma=2.5):t"],
+        ),
+        ({"fragility"}, (False, False, True), []),
+        (
+            {"alpha"}, (True, True, True),
+            ["clean:st", f"{RPI}:s", "jpeg(quality=5):t", f"{RPI}+alpha=0.5:s", "alpha=0.5:t",
+             "alpha=0.5+jpeg(quality=5):t"],
+        ),
+    ],
+)  # fmt: skip
+def test_tasks_of_a_report(
+    measures: set[str], model: tuple[bool, bool, bool], expected: list[str]
+) -> None:
+    head, judged, scaled = model
+    chosen = replace(CHOICES, measures=frozenset(measures))
+    tasks = report_tasks(chosen, head=head, judged=judged, scaled=scaled)
+    assert [f"{t.condition}:{'s' * t.ssdc}{'t' * t.top1}" for t in tasks] == expected
+    assert len(make_passes(tasks, Settings(), {"resolved": "m"})) == len(expected)

@@ -198,7 +198,7 @@ class TestRecords:
 
     def test_null_is_base64_of_little_endian_float32(self) -> None:
         fields = json.loads(record().to_json())
-        assert fields["version"] == 1
+        assert fields["version"] == 2
         packed = struct.pack("<4f", 0.1, -0.0, 3e38, 1e-45)
         assert fields["layers"][0]["null"] == base64.b64encode(packed).decode()
 
@@ -230,7 +230,7 @@ class TestRecords:
             b"{}",
             record().to_json()[:-20].encode(),
             record(key="f" * 64).to_json().encode(),
-            record().to_json().replace('"version": 1', '"version": 2').encode(),
+            record().to_json().replace('"version": 2', '"version": 0').encode(),
             record().to_json().replace('"null": "', '"null": "A').encode(),
             record().to_json().replace('"images"', '"pictures"').encode(),
         ],
@@ -248,6 +248,46 @@ class TestRecords:
         assert not path.exists()
         store.save(record())
         assert store.load("timm:vit", "clean", KEY) is not None
+
+    def test_a_record_of_version_1_has_no_maps(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        fields = json.loads(record().to_json()) | {"version": 1}
+        for layer in fields["layers"]:
+            del layer["maps"]
+        store.save(record()).write_text(json.dumps(fields))
+        found = store.load("timm:vit", "clean", KEY)
+        assert found is not None
+        assert found.version == 1
+        assert found.layers[0].maps is None
+        assert found.layers[0].value == record().layers[0].value
+
+    def test_a_record_of_a_later_version_is_refused(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        path = store.save(record())
+        path.write_text(path.read_text().replace('"version": 2', '"version": 3'))
+        with pytest.raises(StoreError) as error:
+            store.load("timm:vit", "clean", KEY)
+        assert str(error.value) == (
+            "a record of timm:vit has version 3, and this probe reads up to 2; use the newer probe "
+            "that wrote it, or another --runs folder"
+        )
+        assert path.is_file()
+
+    def test_maps_come_back(self, tmp_path: Path) -> None:
+        maps = np.arange(18, dtype=np.uint8)
+        layer = record().layers[0].model_copy(update={"maps": maps})
+        Store(tmp_path).save(record(layers=(layer,)))
+        back = Store(tmp_path).load("timm:vit", "clean", KEY)
+        assert back is not None
+        assert back.layers[0].maps is not None
+        assert back.layers[0].maps.tolist() == maps.tolist()
+
+    def test_what_was_set_aside_is_told(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        path = store.save(record())
+        path.write_bytes(path.read_bytes()[:-20])
+        store.load("timm:vit", "clean", KEY)
+        assert store.set_aside == [path]
 
     def test_a_record_that_cannot_be_read_stops_the_run(self, tmp_path: Path) -> None:
         path = Store(tmp_path).path("timm:vit", "clean", KEY)
@@ -317,3 +357,28 @@ class TestPartial:
         store.drop_partial("f" * 64)
         store.drop_partial("f" * 64)
         assert list((tmp_path / "partial").iterdir()) == []
+
+
+class TestClaim:
+    def test_a_new_an_empty_and_an_older_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        Store(tmp_path / "old").save(record())
+        (tmp_path / "outputs" / "ssdc").mkdir(parents=True)
+        for name in ("new", "empty", "old", "outputs"):
+            store = Store(tmp_path / name)
+            store.claim()
+            store.claim()
+            assert store.is_ours()
+            assert (tmp_path / name / ".probe-runs").is_file()
+
+    def test_a_folder_that_holds_something_else(self, tmp_path: Path) -> None:
+        (tmp_path / "events.tfevents").touch()
+        (tmp_path / ".git").mkdir()
+        assert not Store(tmp_path).is_ours()
+        with pytest.raises(StoreError) as error:
+            Store(tmp_path).claim()
+        assert str(error.value) == (
+            f"{tmp_path} is no runs folder of probe: it holds 'events.tfevents'; choose another "
+            "--runs folder"
+        )
+        assert not (tmp_path / ".probe-runs").exists()

@@ -12,7 +12,8 @@ from timm.data import rand_augment_transform
 from probe.data.preprocess import FILTERS
 from probe.errors import UsageError
 from train.draws import generator, number, seeded_globals
-from train.recipe import Augment, Recipe
+from train.recipe import Recipe
+from train.sections import Augment
 
 
 class Augmentation:
@@ -36,8 +37,10 @@ class Augmentation:
         if self.how.rand_augment is not None:
             mean = tuple(round(255 * value) for value in self.image.mean)
             try:
+                # As far as timm's own pipeline moves images.
+                far = int(0.45 * self.image.size)
                 self._randomly = rand_augment_transform(
-                    self.how.rand_augment, {"img_mean": mean, "translate_const": 100}
+                    self.how.rand_augment, {"img_mean": mean, "translate_const": far}
                 )
             except (AssertionError, KeyError, ValueError) as error:
                 raise UsageError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from accelerate import PartialState
 
 from probe.errors import TrainingError, UsageError
 from train.jobs import Job, run_jobs
-from train.loop import Options
+from train.loop import Moment, Options
 from train.parts import load_parts
 from train.recipe import load_recipe
 from train.runs import Run, train
-from train.zoo_entry import add_to_zoo
+from train.zoo_entry import add_to_zoo, check_names, entry_name
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[Moment], None]
 
 
 @dataclass(frozen=True)
@@ -60,48 +61,93 @@ def train_all(
     Args:
         request: what to train.
         report: gets lines.
-        bar: a progress bar with this title, as a context that gives its update.
+        bar: shows the progress of the run of this name, as a context that gives its update.
 
     Raises:
         ProbeError: whatever makes a run impossible; runs that are finished stay.
     """
     state = PartialState(cpu=request.cpu)
     main = state.is_main_process
+    _together(state)
     recipes = {v: load_recipe(request.recipe, v, request.changes) for v in request.variants}
-    if request.jobs > 1:
-        if state.num_processes > 1:
-            raise UsageError("--jobs is for one process; under accelerate launch leave it out")
-        _at_once(request, report)
+    called = Path(request.recipe).resolve().name
+    if request.add_to is not None:
+        check_names(
+            request.add_to,
+            {
+                entry_name(called, variant, seed, request.untrained): folder_of(
+                    request, variant, seed
+                )
+                for variant in request.variants
+                for seed in request.seeds
+            },
+        )
 
     def tell(line: str) -> None:
         if main:
             report(line)
 
+    retold: Callable[[str], None] = tell
+    if request.jobs > 1:
+        if state.num_processes > 1:
+            raise UsageError("--jobs is for one process; under accelerate launch leave it out")
+        _at_once(request, report)
+        retold = _nothing  # every run is there, as was told already
+
     results = []
     for variant, recipe in recipes.items():
-        parts = load_parts(recipe, request.cache, request.workers, tell)
+        parts = load_parts(recipe, request.cache, request.workers, retold)
         for seed in request.seeds:
-            name = run_name(variant, seed, request.untrained)
-            folder = request.out / name
-            with bar(name) if main else nullcontext(lambda done, whole: None) as progress:
+            folder = folder_of(request, variant, seed)
+            with (bar if main else _silent)(folder.name) as progress:
                 record = train(
                     Run(recipe, seed, folder, request.untrained),
                     parts,
-                    Options(request.workers, request.cpu, request.tracker, tell, progress),
+                    Options(request.workers, request.cpu, request.tracker, retold, progress),
                     fresh=request.fresh and request.jobs == 1,
                     halve=request.halve,
                 )
-            results.append(Result(name, folder, record))
+            results.append(Result(folder.name, folder, record))
     if request.add_to is not None and main:
         made = [(result.folder, result.record) for result in results]
-        names = add_to_zoo(request.add_to, made, Path(request.recipe).name)
+        names = add_to_zoo(request.add_to, made, called)
         tell(f"added to {request.add_to}: {', '.join(names)}")
     return results if main else []
 
 
-def run_name(variant: str, seed: int, untrained: bool) -> str:
-    """The folder of a run."""
-    return f"{variant}-s{seed}" + ("-untrained" if untrained else "")
+def folder_of(request: Request, variant: str, seed: int) -> Path:
+    """The folder of a run; its name is the run's."""
+    return request.out / (f"{variant}-s{seed}" + ("-untrained" if request.untrained else ""))
+
+
+def _together(state: PartialState) -> None:
+    """Refuse processes that a launcher started and that do not know of each other.
+
+    Raises:
+        UsageError: with the options that join them.
+    """
+    if state.num_processes > 1:
+        return
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError(
+            f"{os.environ['WORLD_SIZE']} processes were started, and there is no GPU for them; "
+            "--device cpu after train makes them share the CPU"
+        )
+    # What `accelerate launch --cpu --num_processes N` leaves behind for its one process.
+    if "MASTER_PORT" in os.environ and os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
+        raise UsageError(
+            "accelerate launch --cpu starts one process, however many it is asked for; write "
+            "accelerate launch --multi_gpu --num_processes N -m train ... --device cpu"
+        )
+
+
+@contextmanager
+def _silent(_name: str) -> Iterator[Progress]:
+    yield _nothing
+
+
+def _nothing(_: object) -> None:
+    """Tell nobody."""
 
 
 def _at_once(request: Request, report: Callable[[str], None]) -> None:
@@ -122,7 +168,7 @@ def _at_once(request: Request, report: Callable[[str], None]) -> None:
     same += ["--device", "cpu"] if request.cpu else []
     same += ["--tracker", request.tracker] if request.tracker else []
     jobs = [
-        Job(run_name(variant, seed, request.untrained), (variant, "--seeds", str(seed), *same))
+        Job(folder_of(request, variant, seed).name, (variant, "--seeds", str(seed), *same))
         for seed in request.seeds
         for variant in request.variants
     ]

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from probe.errors import TrainingError
 from probe.families.controlled import ARCHITECTURE, model_args
 from probe.plan import versions
 from probe.store import write_atomically
@@ -21,12 +22,23 @@ RECORD, WEIGHTS, CONFIG = "training.json", "model.safetensors", "config.json"
 
 
 def rounded(model: nn.Module, recipe: Recipe) -> dict[str, Tensor]:
-    """The weights as they are stored, on the CPU."""
+    """The weights as they are stored, on the CPU.
+
+    Raises:
+        TrainingError: if a value is out of the range of that type.
+    """
     dtype = {"float32": torch.float32, "float16": torch.float16}[recipe.keep.dtype]
-    return {
+    found = {
         name: value.detach().to("cpu", dtype).contiguous()
         for name, value in model.state_dict().items()
     }
+    for name, value in found.items():
+        if not torch.isfinite(value).all():
+            raise TrainingError(
+                f"'{name}' has values that {recipe.keep.dtype} cannot hold; train with --set "
+                "keep.dtype=float32 into another --out"
+            )
+    return found
 
 
 def config(recipe: Recipe, parts: Parts) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Event, Lock
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,25 @@ def run_jobs(jobs: Sequence[Job], at_once: int, report: Callable[[str], None]) -
     """
     threads = max(1, (os.cpu_count() or 1) // at_once)
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    running: set[subprocess.Popen[str]] = set()
+    started: list[subprocess.Popen[str]] = []
+    starting, ended = Lock(), Event()
 
     def work(job: Job) -> bool:
         command = [sys.executable, "-m", "train", *job.arguments]
-        with subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            running.add(process)
+        with starting:
+            if ended.is_set():
+                return False
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            started.append(process)
+        with process:
             for line in process.stdout or ():
                 report(f"{job.name}: {line.rstrip()}")
-        running.discard(process)
         return process.returncode == 0
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -51,9 +56,9 @@ def run_jobs(jobs: Sequence[Job], at_once: int, report: Callable[[str], None]) -
         try:
             done = [future.result() for future in futures]
         except BaseException:
-            for future in futures:
-                future.cancel()
-            for process in list(running):
-                process.terminate()
+            with starting:
+                ended.set()
+                for process in started:
+                    process.terminate()  # does nothing to one that has ended
             raise
     return [job.name for job, fine in zip(jobs, done, strict=True) if not fine]

@@ -7,8 +7,8 @@ and a step, and a run that goes on from it equals one that was never stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +32,34 @@ from train.state import restore, save_state
 
 
 @dataclass(frozen=True)
+class Moment:
+    """Where a run is: steps and images done so far and in all, and what was logged last.
+
+    `loss` is the mean since the moment before that had one, `accuracy` the validation part's; None
+    where none was taken.
+    """
+
+    step: int
+    steps: int
+    images: int
+    whole: int
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
 class Options:
     """What does not change the weights.
 
     `workers` processes prepare batches; `cpu` keeps away from a GPU; `tracker` is one of
-    accelerate's; `report` gets lines, `progress` (images done so far, images of the whole run).
+    accelerate's; `report` gets lines, `progress` every step.
     """
 
     workers: int = 0
     cpu: bool = False
     tracker: str | None = None
     report: Callable[[str], None] = lambda line: None
-    progress: Callable[[int, int], None] = lambda done, whole: None
+    progress: Callable[[Moment], None] = lambda moment: None
 
 
 def accelerator_for(recipe: Recipe, folder: Path, accumulate: int, options: Options) -> Accelerator:
@@ -63,12 +79,15 @@ def accelerator_for(recipe: Recipe, folder: Path, accumulate: int, options: Opti
     except ValueError as error:
         what = f"precision {recipe.train.precision}, tracker {options.tracker}"
         raise UsageError(f"accelerate cannot run with {what}: {error}") from error
-    if options.tracker is not None:
-        if not made.log_with:
-            raise UsageError(
-                f"the tracker {options.tracker} is not installed; pip install {options.tracker}"
-            )
-        made.init_trackers("probe", {"recipe": recipe.variant})
+    if recipe.train.precision == "fp16" and made.device.type == "cpu":
+        raise UsageError(
+            "fp16 needs a GPU, and accelerate would train in full precision on the CPU; --set "
+            "train.precision=bf16 or no"
+        )
+    if options.tracker is not None and not made.log_with:
+        raise UsageError(
+            f"the tracker {options.tracker} is not installed; pip install {options.tracker}"
+        )
     return made
 
 
@@ -116,57 +135,59 @@ class Trainer:
         self.ema = averaged(self.raw, how.ema) if how.ema is not None else None
         self.preprocess = recipe.image.preprocess()
         self.pending: list[tuple[Tensor, Tensor]] = []
-        self.seconds = 0.0
+        self.loss: float | None = None  # the mean of the last logged steps
+        self.seconds = 0.0  # spent on training, evaluation left out
 
     @property
     def learnt(self) -> nn.Module:
         """The network whose weights count: the averaged one, where there is one."""
         return self.raw if self.ema is None else self.ema.module
 
-    def run(self, folder: Path, start: int, meta: dict[str, Any]) -> float | None:
-        """Train from step `start` to the end; returns the mean loss of the last logged steps.
-
-        `meta` is kept with every state.
+    def run(self, folder: Path, start: int, meta: dict[str, Any]) -> None:
+        """Train from step `start` to the end; `meta` is kept with every state.
 
         Raises:
             TrainingError: if the loss or its gradient is not finite.
             StoreError: if a state cannot be written.
         """
-        keep = self.recipe.keep
+        keep, size = self.recipe.keep, self.batches.size
         metrics = Metrics(folder, start) if self.accelerator.is_main_process else None
+        self._start_tracker(start)
         self.optimizer.zero_grad()
         self.model.train()
-        loss, good, began = None, start, time.perf_counter()
+        good, began = start, time.perf_counter()
         with torch.random.fork_rng():
-            for step, batch in enumerate(
-                stream(self.batches, start, self.steps, self.options.workers), start
-            ):
+            batches = stream(self.batches, start, self.steps, self.options.workers)
+            for step, batch in enumerate(batches, start):
                 rate = set_rate(self.inner, self.recipe.train, step, self.steps)
                 self._update(step, batch)
                 done = step + 1
-                self.options.progress(done * self.batches.size, self.steps * self.batches.size)
+                moment = Moment(done, self.steps, done * size, self.steps * size)
                 last = done == self.steps
-                if not (last or done % keep.log_every == 0 or done % keep.save_every == 0):
-                    continue
-                loss, norm = self._flush(done, good)
-                line: dict[str, Any] = {
-                    "step": done,
-                    "epoch": round(done / self.batches.per_epoch, 4),
-                    "images": done * self.batches.size,
-                    "loss": loss,
-                    "lr": rate,
-                    "grad_norm": norm,
-                }
-                if keep.evaluate_every and (last or done % keep.evaluate_every == 0):
+                saved = last or done % keep.save_every == 0
+                judged = keep.evaluate_every and (last or done % keep.evaluate_every == 0)
+                if saved or judged or done % keep.log_every == 0:
+                    self.loss, norm = self._flush(done, good)
+                    line: dict[str, Any] = {
+                        "step": done,
+                        "epoch": round(done / self.batches.per_epoch, 4),
+                        "images": moment.images,
+                        "loss": self.loss,
+                        "lr": rate,
+                        "grad_norm": norm,
+                    }
                     self.seconds += time.perf_counter() - began
-                    line["validation_accuracy"] = self._accuracy()
+                    if judged:
+                        line["validation_accuracy"] = self._accuracy()
                     began = time.perf_counter()
-                self._log(line, metrics)
-                if last or done % keep.save_every == 0:
-                    self._save(folder, done, meta)
-                    good = done
+                    self._log(line, metrics)
+                    if saved:
+                        self._save(folder, done, meta)
+                        good = done
+                    accuracy = line.get("validation_accuracy")
+                    moment = replace(moment, loss=self.loss, accuracy=accuracy)
+                self.options.progress(moment)
         self.seconds += time.perf_counter() - began
-        return loss
 
     def resume(self, folder: Path, meta: dict[str, Any]) -> None:
         """Put back the state whose `meta` was read.
@@ -175,6 +196,7 @@ class Trainer:
             CheckpointError: if it does not fit.
         """
         restore(folder, self.raw, self.inner, self.ema)
+        self.loss, self.seconds = meta["loss"], meta["seconds"]
         scaler = getattr(self.accelerator, "scaler", None)
         if scaler is not None and meta.get("scaler"):
             scaler.load_state_dict(meta["scaler"])
@@ -235,23 +257,28 @@ class Trainer:
         if metrics is None:
             return
         metrics.add(line)
-        numbers = {key: value for key, value in line.items() if key != "step"}
         if self.options.tracker is not None:
+            numbers = {key: value for key, value in line.items() if key != "step"}
             self.accelerator.log(numbers, step=line["step"])
-        score = line.get("validation_accuracy")
-        shown = "" if score is None else f" · validation accuracy {score:.3f}"
-        self.options.report(f"step {line['step']} of {self.steps}: loss {line['loss']:.3f}{shown}")
+
+    def _start_tracker(self, start: int) -> None:
+        if self.options.tracker is not None:
+            # TensorBoard forgets what an interrupted run had logged after its last state.
+            given = {"tensorboard": {"purge_step": start + 1}} if start else {}
+            recipe = {"variant": self.recipe.variant, "seed": self.seed}
+            self.accelerator.init_trackers("probe", recipe, given)
 
     def _save(self, folder: Path, done: int, meta: dict[str, Any]) -> None:
         if not self.accelerator.is_main_process:
             return
+        for name, value in self.raw.state_dict().items():
+            if not torch.isfinite(value).all():
+                raise TrainingError(
+                    f"'{name}' is not finite after step {done}; what was saved before is kept. "
+                    "Lower train.lr, or set train.clip"
+                )
+        meta = meta | {"loss": self.loss, "seconds": self.seconds}
         scaler = getattr(self.accelerator, "scaler", None)
         if scaler is not None:
-            meta = meta | {"scaler": scaler.state_dict()}
+            meta["scaler"] = scaler.state_dict()
         save_state(folder, done, self.raw, self.inner, self.ema, meta)
-
-
-def finish_trackers(trackers: Sequence[Any]) -> None:
-    """Close the trackers, and leave the process group for the next run."""
-    for tracker in trackers:
-        tracker.finish()

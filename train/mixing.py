@@ -6,6 +6,7 @@ from timm.data import Mixup
 from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor, nn
 
+from probe.errors import UsageError
 from train.draws import number, seeded_globals
 from train.recipe import Recipe
 
@@ -26,9 +27,18 @@ class Objective:
             self._loss = SoftTargetCrossEntropy()
 
     def mixed(self, pixels: Tensor, labels: Tensor, when: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Images and targets: classes (B,), or soft targets (B, classes). `when` seeds the draw."""
+        """Images and targets: classes (B,), or soft targets (B, classes). `when` seeds the draw.
+
+        Raises:
+            UsageError: if images are to be mixed in pairs and one is left over.
+        """
         if self._mixup is None:
             return pixels, labels
+        if len(pixels) % 2:
+            raise UsageError(
+                f"mixup and CutMix pair the images of a forward pass, and {len(pixels)} is odd; "
+                "change --set train.batch or train.accumulate, or the number of processes"
+            )
         with seeded_globals(number(self.seed, "mix", *when)):
             return self._mixup(pixels, labels)
 

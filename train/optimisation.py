@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from probe.families.controlled import TABLE
-from train.recipe import Training
+from train.sections import Training
 
 
 def optimiser(model: nn.Module, how: Training) -> torch.optim.Optimizer:

@@ -10,163 +10,22 @@ import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from probe.errors import UsageError, did_you_mean
-from probe.families.controlled import LinearInit, Network, Variant, check_variant
-from probe.types import Preprocess
+from probe.families.controlled import Network, Variant, check_variant
 from probe.yaml_file import explain, plain, read_yaml
-
-_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-Text = Annotated[str, Field(min_length=1)]
-Channels = tuple[Positive, Positive, Positive]
-
-
-class Data(BaseModel):
-    """Where images come from.
-
-    `train`, `validation` and `test` are splits, or folders inside a folder. `validation` may be a
-    share instead, 0..1, held out of each class of the training part by a fixed seed. `classes`
-    chooses among the classes: the name of a shipped list, or a file with one class per line.
-    """
-
-    model_config = _STRICT
-    source: Text
-    train: Text
-    validation: Text | Annotated[float, Field(gt=0, lt=1)]
-    test: Text
-    classes: Text | None = None
-
-
-class Image(BaseModel):
-    """How images reach the model: pixels, and mean and std for values in 0..1.
-
-    `resize` is `squash` (both sides to `size`), `short` (short side, then the centre), or `none`
-    (images have that size, others are refused).
-    """
-
-    model_config = _STRICT
-    size: Count
-    resize: Literal["squash", "short", "none"]
-    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
-    mean: Channels
-    std: Channels
-
-    def preprocess(self, size: int | None = None) -> Preprocess:
-        """The same in the project's terms, at another size in pixels if one is given."""
-        side = size or self.size
-        return Preprocess(
-            size=(side, side),
-            resize={"squash": ("squash", (side, side)), "short": ("short", side), "none": None}[
-                self.resize
-            ],
-            crop=(side, side) if self.resize == "short" else None,
-            interpolation=self.interpolation,
-            mean=self.mean,
-            std=self.std,
-            source="checkpoint",
-        )
-
-
-class Augment(BaseModel):
-    """What training does to an image, in this order; all seeded.
-
-    `resized_crop` takes a crop of that share of the area, (low, high), from an image of `stored`
-    pixels; `flip` mirrors half of the images; `shift` moves by up to so many pixels, black behind;
-    `rand_augment` is timm's text for it; `mixup` and `cutmix` are timm's alphas, 0 for none.
-    """
-
-    model_config = _STRICT
-    stored: Count | None = None
-    resized_crop: tuple[Positive, Annotated[float, Field(gt=0, le=1)]] | None = None
-    flip: bool = False
-    shift: Annotated[int, Field(ge=0)] = 0
-    rand_augment: Text | None = None
-    mixup: Annotated[float, Field(ge=0)] = 0.0
-    cutmix: Annotated[float, Field(ge=0)] = 0.0
-
-
-class Dropout(BaseModel):
-    """Dropout of tokens, of attention weights, and of what attention and MLP give."""
-
-    model_config = _STRICT
-    embedding: Share = 0.0
-    attention: Share = 0.0
-    mlp: Share = 0.0
-
-
-class Model(BaseModel):
-    """The network; see `probe.families.controlled.Network`."""
-
-    model_config = _STRICT
-    patch_size: Count
-    width: Count
-    depth: Count
-    heads: Count
-    mlp_ratio: Positive
-    final_norm: bool
-    pos_init_std: Annotated[float, Field(ge=0)]
-    linear_init: LinearInit
-    rope_temperature: Positive
-    dropout: Dropout = Dropout()
-    drop_path: Share = 0.0
-
-
-class Training(BaseModel):
-    """How weights are learnt. `steps` or `epochs`, a step being one update from `batch` images.
-
-    `position_lr_factor` multiplies the learning rate of a learned position table. `decay` says what
-    `weight_decay` shrinks: `matrices` (neither vectors, nor the class token, nor the table) or
-    `all`. `warmup` is a share of the steps. `accumulate` cuts a batch into so many forward passes.
-    """
-
-    model_config = _STRICT
-    steps: Count | None = None
-    epochs: Count | None = None
-    batch: Count
-    optimizer: Literal["adam", "adamw"]
-    lr: Positive
-    position_lr_factor: Positive = 1.0
-    betas: tuple[Share, Share]
-    weight_decay: Annotated[float, Field(ge=0)]
-    decay: Literal["matrices", "all"]
-    schedule: Literal["cosine", "constant"]
-    warmup: Share = 0.0
-    clip: Positive | None = None
-    label_smoothing: Share = 0.0
-    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
-    precision: Literal["no", "bf16", "fp16"] = "no"
-    accumulate: Count = 1
-    compile: bool = False
-
-    @model_validator(mode="after")
-    def _one_length(self) -> Training:
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give either steps or epochs")
-        if self.batch % self.accumulate:
-            raise ValueError("accumulate must divide batch")
-        return self
-
-
-class Keep(BaseModel):
-    """What is written: metrics and resumable states every so many steps, weights in `dtype`."""
-
-    model_config = _STRICT
-    log_every: Count
-    save_every: Count
-    evaluate_every: Count | None = None
-    dtype: Literal["float32", "float16"] = "float32"
+from train.sections import STRICT, Augment, Data, Image, Keep, Model, Training
 
 
 class Recipe(BaseModel):
     """One variant of one recipe."""
 
-    model_config = _STRICT
+    model_config = STRICT
     schema_: Annotated[int, Field(alias="schema", ge=1, le=1)]
     variant: Variant
     data: Data
@@ -175,6 +34,15 @@ class Recipe(BaseModel):
     model: Model
     train: Training
     keep: Keep
+
+    @model_validator(mode="after")
+    def _buildable(self) -> Recipe:
+        """Refuse sizes that do not fit together before any image is decoded."""
+        try:
+            self.network(2)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return self
 
     def network(self, classes: int) -> Network:
         """The network that the recipe trains, for so many classes."""
@@ -236,14 +104,13 @@ def changed(recipe: Recipe, changes: Sequence[str]) -> Recipe:
     Raises:
         UsageError: if a key is unknown or a value does not fit.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     tree = recipe.describe()
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals or not key:
             raise UsageError(f"--set {change}: write KEY=VALUE, such as train.lr=1e-3")
+        if key == "variant":
+            raise UsageError(f"--set {change}: name the variant as the argument of probe train")
         *path, last = key.split(".")
         node: Any = tree
         for part in path:
@@ -253,7 +120,7 @@ def changed(recipe: Recipe, changes: Sequence[str]) -> Recipe:
             raise UsageError(f"--set {change}: a recipe has no key '{key}'.{near}")
         try:
             node[last] = plain(YAML().load(text)) if text else None
-        except YAMLError as error:
+        except (YAMLError, ValueError) as error:
             raise UsageError(f"--set {change}: the value is no YAML") from error
     try:
         return Recipe.model_validate(tree)

@@ -16,6 +16,7 @@ from probe.errors import CheckpointError
 from probe.store import write_atomically
 
 NAME = "state.safetensors"
+NEEDED = ("step", "fingerprint", "versions", "loss", "seconds")
 
 
 def save_state(
@@ -26,9 +27,10 @@ def save_state(
     ema: AveragedModel | None,
     meta: dict[str, Any],
 ) -> None:
-    """Write everything that the steps after `step` depend on; `meta` says of which run it is.
+    """Write everything that the steps after `step` depend on.
 
-    Random numbers, the order of images and the schedule are functions of the step.
+    `meta` says of which run it is; it has the keys `NEEDED` but `step`. Random numbers, the order
+    of images and the schedule are functions of the step.
 
     Raises:
         StoreError: if it cannot be written; the state before stays.
@@ -55,9 +57,15 @@ def saved_meta(folder: Path) -> dict[str, Any] | None:
     try:
         with safe_open(path, "pt") as file:
             meta: dict[str, Any] = json.loads(file.metadata()["run"])
-            return meta
+        missing = [key for key in NEEDED if key not in meta]
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged; remove it to start again") from error
+    if missing:
+        raise CheckpointError(
+            f"{path} does not say its {missing[0]}, so another version wrote it; remove it to "
+            "start again"
+        )
+    return meta
 
 
 def restore(

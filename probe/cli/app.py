@@ -11,13 +11,19 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from probe import __version__
+from probe.cli.compare import compare
 from probe.cli.fragility import fragility
 from probe.cli.readout import readout
+from probe.cli.report import report
+from probe.cli.runs import runs_app
 from probe.cli.scale import scale
 from probe.cli.ssdc import ssdc
 from probe.cli.train import train
 from probe.cli.zoo import zoo_app
+from probe.distributed import speaks
 from probe.errors import ProbeError
+
+INTERRUPTED = 130  # as a shell counts it
 
 
 class Commands(TyperGroup):
@@ -54,7 +60,10 @@ class Commands(TyperGroup):
         except ProbeError as error:
             fail(str(error), error.exit_code)
         except KeyboardInterrupt:
-            fail("interrupted; the same command without --fresh goes on from what is stored", 130)
+            fail(
+                "interrupted; the same command without --fresh goes on from what is stored",
+                INTERRUPTED,
+            )
         except BrokenPipeError:  # nobody reads on, as with `| head`; closing must not fail again
             _forget_output()
             sys.exit(141)
@@ -86,9 +95,12 @@ app = typer.Typer(
 app.command()(ssdc)
 app.command()(scale)
 app.command()(fragility)
+app.command()(compare)
+app.command()(report)
 app.command()(readout)
 app.command()(train)
 app.add_typer(zoo_app, name="zoo")
+app.add_typer(runs_app, name="runs")
 
 
 @app.callback(invoke_without_command=True)
@@ -107,7 +119,13 @@ def main() -> None:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Print `message` as one line on standard error and exit."""
+    """Print `message` as one line on standard error and exit.
+
+    Processes that share a run end with the same error, and the main one alone says so. Those that
+    train may differ, and keep a code by which the launcher ends the others.
+    """
+    if not speaks() and sys.argv[1:2] != ["train"]:
+        sys.exit(code if code == INTERRUPTED else 0)
     line = " ".join(message.split())
     print(f"probe: {line}", file=sys.stderr)
     sys.exit(code)

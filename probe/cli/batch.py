@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probe.distributed import ALONE, Processes, keeps_to_cpu, launched_alone, processes_of_launch
 from probe.errors import ProbeError, UsageError
 from probe.plan import Settings
 from probe.session import LoadOptions
@@ -60,19 +62,32 @@ def size_of(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command makes of its records: an entry per model, files (of `names`), a screen."""
+    """What a command makes of its records: an entry per model, files (of `names`), a screen.
+
+    A command over all models together makes its entries of theirs with `combine`.
+    """
 
     name: str
     names: tuple[str, ...]
-    result: Callable[[ModelSpec, Measured], dict[str, Any]]
+    result: Callable[[ModelSpec, Measured], Any]
     files: Callable[[dict[str, Any]], dict[str, bytes | str]]
     screen: Callable[[dict[str, Any]], Any]
+    combine: Callable[[list[Any]], list[dict[str, Any]]] = list
 
 
 def run(request: Request, output: Output) -> int:
-    """Measure, write the files, print the screen; returns the exit code, 1 if a model failed."""
+    """Measure, write the files, print the screen; returns the exit code, 1 if a model failed.
+
+    Of several processes that share the images the main one does all but measure, and the others
+    return 0.
+    """
     out = request.out or request.runs / output.name / slug("+".join(request.models))
-    envelope, failures = run_models(request, out, output.result)
+    group = sharing()
+    with nullcontext() if group.main else silent():
+        envelope, failures = run_models(request, out, output.result, group)
+    if not group.main:
+        return 0
+    envelope["results"] = output.combine(envelope["results"])
     text = json.dumps(envelope, indent=2, allow_nan=False) + "\n"  # ASCII, for any terminal
     files = output.files(envelope) if envelope["results"] else {}
     for name in output.names:
@@ -100,7 +115,10 @@ def run(request: Request, output: Output) -> int:
 
 
 def run_models(
-    request: Request, out: Path, result: Callable[[ModelSpec, Measured], dict[str, Any]]
+    request: Request,
+    out: Path,
+    result: Callable[[ModelSpec, Measured], Any],
+    processes: Processes = ALONE,
 ) -> tuple[dict[str, Any], list[Failure]]:
     """Measure every model of the request; one that fails becomes a row and the others still run.
 
@@ -108,9 +126,56 @@ def run_models(
         UsageError: if the request itself is wrong, or fits none of its models.
         ProbeError: if a data set or a folder to write into is missing; nothing has run then.
     """
-    from probe.data.open import open_data
     from probe.engine import taken
     from probe.session import measure
+
+    with processes.in_step():
+        specs, sources = _opened(request)
+        if processes.main:
+            _check_outputs(request, out)
+    options = request.options
+    if options.device == "auto" and keeps_to_cpu():
+        options = replace(options, device="cpu")
+    results, failures, refused = [], [], []
+    for number, (spec, source) in enumerate(zip(specs, sources, strict=True), start=1):
+        title = spec.name if len(specs) == 1 else f"{spec.name} ({number}/{len(specs)})"
+        try:
+            with (
+                processes.in_step(),
+                progress_bar(title, taken(source)) as (on_loaded, advance),
+            ):
+                measured = measure(
+                    spec,
+                    source,
+                    partial(request.prepare, spec, source),
+                    request.settings,
+                    options,
+                    runs=request.runs,
+                    fresh=request.fresh,
+                    on_loaded=on_loaded,
+                    progress=advance,
+                    processes=processes,
+                )
+                if processes.main:
+                    results.append(result(spec, measured))
+        except ProbeError as error:
+            refused += [error] if isinstance(error, UsageError) else []
+            failures.append(Failure(spec.name, " ".join(str(error).split())))
+        except Exception as error:  # one broken model never ends a batch; its traceback is kept
+            failures.append(_unexpected(spec, error, out, keep=processes.main))
+    if len(refused) == len(specs):
+        raise refused[0]
+    envelope = {
+        "schema": SCHEMA,
+        "results": results,
+        "failures": [{"model": f.model, "error": f.error} for f in failures],
+    }
+    return envelope, failures
+
+
+def _opened(request: Request) -> tuple[list[ModelSpec], list[Source]]:
+    """The models, and the data of each."""
+    from probe.data.open import open_data
     from probe.zoo import load_zoo
 
     zoo = load_zoo(request.zoo)
@@ -124,6 +189,11 @@ def run_models(
         text: open_data(text, split=request.split, limit=request.limit)
         for text in dict.fromkeys(wanted)
     }
+    return specs, [sources[text] for text in wanted]
+
+
+def _check_outputs(request: Request, out: Path) -> None:
+    """Refuse, before anything runs, what could not be written."""
     if request.json_path not in (None, "-"):
         path = Path(request.json_path)
         if path.is_dir():
@@ -133,48 +203,44 @@ def run_models(
         check_writable(path.absolute().parent)
     check_writable(out)
     check_writable(request.runs)
-    results, failures, refused = [], [], []
-    for number, spec in enumerate(specs, start=1):
-        source = sources[wanted[number - 1]]
-        title = spec.name if len(specs) == 1 else f"{spec.name} ({number}/{len(specs)})"
-        try:
-            with progress_bar(title, taken(source)) as (on_loaded, advance):
-                measured = measure(
-                    spec,
-                    source,
-                    partial(request.prepare, spec, source),
-                    request.settings,
-                    request.options,
-                    runs=request.runs,
-                    fresh=request.fresh,
-                    on_loaded=on_loaded,
-                    progress=advance,
-                )
-            results.append(result(spec, measured))
-        except ProbeError as error:
-            refused += [error] if isinstance(error, UsageError) else []
-            failures.append(Failure(spec.name, " ".join(str(error).split())))
-        except Exception as error:  # one broken model never ends a batch; its traceback is kept
-            failures.append(_unexpected(spec, error, out))
-    if len(refused) == len(specs):
-        raise refused[0]
-    envelope = {
-        "schema": SCHEMA,
-        "results": results,
-        "failures": [{"model": f.model, "error": f.error} for f in failures],
-    }
-    return envelope, failures
 
 
-def _unexpected(spec: ModelSpec, error: Exception, out: Path) -> Failure:
+def _unexpected(spec: ModelSpec, error: Exception, out: Path, *, keep: bool) -> Failure:
     path = out / f"failure-{slug(spec.name)}.txt"
     trace = "".join(traceback.format_exception(error))
-    write_atomically(path, trace)
+    if keep:
+        write_atomically(path, trace)
     first = (str(error).splitlines() or [""])[0]
     if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
         return Failure(spec.name, "out of memory; choose a smaller --batch-size", trace)
     what = f"{type(error).__name__}: {first}"
     return Failure(spec.name, f"unexpected {what}; the traceback is in {path}", trace)
+
+
+def sharing() -> Processes:
+    """The processes of this launch; says so if fewer were started than were asked for.
+
+    Raises:
+        UsageError: if the launcher has not said where they meet.
+    """
+    if launched_alone():
+        print(
+            "probe: one process was started, since accelerate launch --cpu needs MPI for more; "
+            "accelerate launch --multi_gpu starts several without GPUs too",
+            file=sys.stderr,
+        )
+    return processes_of_launch()
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Nothing is printed: neither remarks of libraries nor bars of downloads."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
+        yield
 
 
 @contextmanager

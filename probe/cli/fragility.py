@@ -76,12 +76,12 @@ def fragility(
     FS = 1 - accuracy under the corruption / clean accuracy, over the same images.
     """
     from probe.cli.batch import Output, Request, run, size_of
-    from probe.cli.judging import distinct, labels_of, with_head
     from probe.corruptions import parse
     from probe.corruptions import suite as suite_of
     from probe.data.labels import check_for_fragility
     from probe.derive.fragility import fragility_result
     from probe.errors import UsageError
+    from probe.judging import distinct, labels_of, with_head
     from probe.plan import Settings
     from probe.session import LoadOptions, Prepared
     from probe.types import Condition, Task

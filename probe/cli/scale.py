@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from probe.data.source import Source
     from probe.derive.scale import Dose
     from probe.session import Measured
-    from probe.types import LoadedModel, ModelSpec, PermutationMode, PositionKind, Task
+    from probe.types import LoadedModel, ModelSpec, PermutationMode, PositionKind
 
 FILES = ("scale.csv", "scale.svg", "scale.png")
 MEASURES = ("delta", "anchoring", "accuracy", "fs")
-PREDICTED = {"accuracy", "fs"}
 
 
 class Signal(StrEnum):
@@ -88,12 +87,12 @@ def scale(
     Tables and biases are multiplied; for rotary positions the angles are (our extension).
     """
     from probe.cli.batch import Output, Request, run, size_of
-    from probe.cli.judging import distinct, labels_of, with_head
     from probe.corruptions import parse
     from probe.data.labels import check_for_fragility
     from probe.derive.scale import scale_result
     from probe.errors import DataError, UsageError
-    from probe.plan import Settings, ssdc_conditions
+    from probe.judging import distinct, labels_of, with_head
+    from probe.plan import PREDICTED, Settings, dose_tasks, ssdc_conditions
     from probe.session import LoadOptions, Prepared
 
     doses = alphas_of(alphas)
@@ -103,6 +102,7 @@ def scale(
     insists = measure is not None or any(judging.values())
     wanted = corruption or (["jpeg(quality=5)"] if "fs" in asked else [])
     chosen = distinct([parse(text) for text in wanted])
+    shifts = [str(one) for one in chosen]
     kind: PositionKind | None = signal.value if signal else None
     mode: PermutationMode = "batch" if protocol is opt.Protocol.paper else "image"
     missing: dict[str, str] = {}
@@ -125,7 +125,7 @@ def scale(
         tasks = tuple(
             task
             for alpha in doses
-            for task in dose_tasks(alpha, wanted, chosen, mode, rpi_draws, seed, kind)
+            for task in dose_tasks(alpha, wanted, shifts, mode, rpi_draws, seed, kind)
         )
         return Prepared(model, tasks, found)
 
@@ -206,43 +206,13 @@ def measures_of(text: str) -> set[str]:
 def _check_used(measures: set[str], given: Mapping[str, object]) -> None:
     """Refuse options that the chosen measures do not use."""
     from probe.errors import UsageError
+    from probe.plan import PREDICTED
 
     for option, value in given.items():
         users = {"fs"} if option == "--corruption" else PREDICTED
         if value and not measures & users:
             names = " or ".join(sorted(users))
             raise UsageError(f"{option} is of use with --measure {names} only; leave it out")
-
-
-def dose_tasks(
-    alpha: float,
-    wanted: set[str],
-    corruptions: list[Corruption],
-    mode: PermutationMode,
-    draws: int,
-    seed: int,
-    kind: PositionKind | None,
-) -> list[Task]:
-    """The tasks at one alpha: RPI draws, then predictions, clean and under each corruption.
-
-    Delta SSDC alone needs no layer beyond the second, so its passes stop there.
-    """
-    from probe.plan import ssdc_conditions
-    from probe.types import Condition, Task
-
-    signal = kind if alpha != 1 else None  # at 1 nothing is scaled, whatever is chosen
-    tasks = []
-    if wanted & {"delta", "anchoring"}:
-        last = None if "anchoring" in wanted else 1
-        for condition in ssdc_conditions(mode, draws, seed)[1:]:
-            own = Condition(condition.permutation, alpha, None, signal)
-            tasks.append(Task(own, last_layer=last))
-    if wanted & PREDICTED:
-        names = [None, *(str(one) for one in corruptions)]
-        tasks += [
-            Task(Condition(None, alpha, name, signal), ssdc=False, top1=True) for name in names
-        ]
-    return tasks
 
 
 def _dose(alpha: float, measured: Measured, corruptions: list[Corruption]) -> Dose:

@@ -6,6 +6,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,7 +128,7 @@ def train(
         variants=tuple(chosen),
         recipe=recipe,
         seeds=seeds_of(seeds),
-        out=out or Path("runs") / Path(recipe).name,
+        out=out or Path("runs") / Path(recipe).resolve().name,
         changes=(*(changes or ()), *([f"data.source={data}"] if data else ())),
         untrained=untrained,
         cache=cache,
@@ -139,8 +140,7 @@ def train(
         fresh=fresh,
         add_to=add_to,
     )
-    quiet = sys.stderr.isatty() and jobs == 1  # a bar stands there instead
-    results = train_all(request, (lambda line: None) if quiet else typer.echo, training_bar)
+    results = train_all(request, typer.echo, shown)
     if results:
         typer.echo(summary([(result.folder, result.record) for result in results]))
 
@@ -185,27 +185,45 @@ def summary(runs: Sequence[tuple[Path, dict[str, Any]]]) -> str:
 
 
 @contextmanager
-def training_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, on a terminal only; gives (images done, of how many)."""
+def shown(name: str) -> Iterator[Callable[[Any], None]]:
+    """Shows the moments of a run: as a bar on a terminal, else as a line each that has a loss."""
     if not sys.stderr.isatty():
-        yield lambda done, whole: None
+        yield lambda moment: typer.echo(line_of(moment)) if moment.loss is not None else None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} images"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[text]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=1, rate="")
+    loss: float | None = None
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+    ) as bar:
+        task = bar.add_task(name, total=None, text="")
 
-        def update(done: int, whole: int) -> None:
-            bar.update(task, completed=done, total=whole)
-            speed = bar.tasks[0].speed
-            bar.update(task, rate="" if speed is None else f"{speed:.0f} images/s")
+        def update(moment: Any) -> None:
+            nonlocal loss
+            loss = loss if moment.loss is None else moment.loss
+            bar.update(task, completed=moment.images, total=moment.whole)
+            speed, left = bar.tasks[0].speed, bar.tasks[0].time_remaining
+            known = [] if speed is None else [f"{speed:.0f} images/s"]
+            known += [] if left is None else [f"{timedelta(seconds=round(left))} left"]
+            known += [] if loss is None else [f"loss {loss:.3f}"]
+            bar.update(task, text=" · ".join(known))
 
         yield update
+
+
+def line_of(moment: Any) -> str:
+    """A logged moment as a line."""
+    line = f"step {moment.step} of {moment.steps}: loss {moment.loss:.3f}"
+    if moment.accuracy is not None:
+        line += f" · validation accuracy {moment.accuracy:.3f}"
+    return line

@@ -23,7 +23,7 @@ from probe.types import Preprocess
 
 @dataclass(frozen=True)
 class Batch:
-    """Images that could be read, in order; never empty, never padded.
+    """Images that could be read, in order; never padded, and empty only where a whole share is.
 
     Attributes:
         positions: int64 (B,), ranks among the taken images; unreadable neighbours leave gaps.
@@ -42,6 +42,31 @@ class Batch:
     names: tuple[str, ...]
     skipped: list[tuple[str, str]]
     stop: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """The positions that one process runs: every `of`-th block of `block`, from block `rank` on.
+
+    Blocks are whole batches, so that sharing changes neither what is in a batch nor its number.
+    """
+
+    rank: int = 0
+    of: int = 1
+    block: int = 1
+
+    def __contains__(self, position: int) -> bool:
+        """Whether `position` is among them."""
+        return position // self.block % self.of == self.rank
+
+    def positions(self, start: int, stop: int) -> Sequence[int]:
+        """Those from `start` on, below `stop`."""
+        if self.of == 1:
+            return range(start, stop)
+        return [position for position in range(start, stop) if position in self]
+
+
+WHOLE = Share()
 
 
 @dataclass(frozen=True)
@@ -86,6 +111,7 @@ def batches(
     *,
     start: int = 0,
     failed: int = 0,
+    share: Share = WHOLE,
 ) -> Iterator[Batch]:
     """Yield the images of `source` from position `start` on, `batch_size` positions at a time.
 
@@ -100,27 +126,33 @@ def batches(
         workers: at least 0.
         start: first position, to resume where an earlier `Batch.stop` left off.
         failed: unreadable images before `start`.
+        share: the positions that are wanted; of others, a stream is read and nothing is decoded.
 
     Raises:
         UsageError: if `batch_size` or `workers` is out of range.
         DataError: as soon as more than 1 % of the taken images are certain to be unreadable, or
-            when a stream gives none.
+            when a stream gives none. Of a share only what makes it certain for the whole counts.
     """
     if batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, got {batch_size}")
     if workers < 0:
         raise UsageError(f"--workers must be at least 0, got {workers}")
     if isinstance(source, StreamSource):
-        rounds = _streamed(source, preprocess, batch_size, workers, start)
+        rounds = _streamed(source, preprocess, batch_size, workers, start, share)
         taken = source.limit
     else:
-        rounds = _loaded(source, preprocess, batch_size, workers, start)
+        rounds = _loaded(source, preprocess, batch_size, workers, start, share)
         taken = len(source)
-    return _readable(rounds, taken, start, failed)
+    return _readable(rounds, taken, start, failed, share, preprocess.size)
 
 
 def _readable(
-    rounds: Iterator[list[_Sample]], taken: int | None, start: int, failed: int
+    rounds: Iterator[list[_Sample]],
+    taken: int | None,
+    start: int,
+    failed: int,
+    share: Share,
+    size: tuple[int, int],
 ) -> Iterator[Batch]:
     """Pack samples into batches; hold one back, to take in a neighbour that has none left."""
     held: Batch | None = None
@@ -134,7 +166,7 @@ def _readable(
         new = [(s.name, s.reason) for s in samples if s.pixels is None]
         listed += new
         if taken is not None:
-            _refuse_above_one_percent(failed + len(listed), taken, listed)
+            refuse_above_one_percent(failed + len(listed), taken, listed)
         stop = samples[-1].position + 1
         batch = _pack([s for s in samples if s.pixels is not None], waiting + new, stop)
         if batch is not None:
@@ -145,15 +177,22 @@ def _readable(
             held = replace(held, skipped=held.skipped + new, stop=stop)
         else:
             waiting += new
-    # Only now is the length of a stream known.
-    _refuse_above_one_percent(failed + len(listed), stop, listed)
-    if stop == 0:
+    if share.of == 1:  # only now is the length of a stream known, and only to who took all of it
+        refuse_above_one_percent(failed + len(listed), stop, listed)
+    if stop == 0 and share.rank == 0:
         raise DataError("the data set gave no images; choose another split")
     if held is not None:
         yield held
+    elif waiting:
+        yield _empty(size, waiting, stop)
 
 
-def _refuse_above_one_percent(failures: int, taken: int, listed: Sequence[tuple[str, str]]) -> None:
+def refuse_above_one_percent(failures: int, taken: int, listed: Sequence[tuple[str, str]]) -> None:
+    """Refuse a data set of which more than 1 % cannot be read.
+
+    Raises:
+        DataError: naming the first of the `listed` (name, reason).
+    """
     if failures * 100 <= taken:
         return
     first = "; ".join(f"'{name}': {reason}" for name, reason in listed[:3])
@@ -177,6 +216,11 @@ def _pack(samples: Sequence[_Sample], skipped: list[tuple[str, str]], stop: int)
     )
 
 
+def _empty(size: tuple[int, int], skipped: list[tuple[str, str]], stop: int) -> Batch:
+    none = np.empty(0, dtype=np.int64)
+    return Batch(none, none, torch.empty((0, *size, 3), dtype=torch.uint8), [], (), skipped, stop)
+
+
 def _prepare(position: int, item: Item, preprocess: Preprocess) -> _Sample:
     try:
         pixels = to_model_size(item.image, preprocess)
@@ -186,12 +230,17 @@ def _prepare(position: int, item: Item, preprocess: Preprocess) -> _Sample:
 
 
 def _loaded(
-    source: IndexedSource, preprocess: Preprocess, batch_size: int, workers: int, start: int
+    source: IndexedSource,
+    preprocess: Preprocess,
+    batch_size: int,
+    workers: int,
+    start: int,
+    share: Share,
 ) -> Iterator[list[_Sample]]:
     loader: DataLoader[_Sample] = DataLoader(
         _Prepared(source, preprocess),
         batch_size=batch_size,
-        sampler=range(start, len(source)),
+        sampler=share.positions(start, len(source)),
         num_workers=workers,
         collate_fn=list,
         # Its own generator, or starting an iterator would draw from the global one.
@@ -208,9 +257,14 @@ def _loaded(
 
 
 def _streamed(
-    source: StreamSource, preprocess: Preprocess, batch_size: int, workers: int, start: int
+    source: StreamSource,
+    preprocess: Preprocess,
+    batch_size: int,
+    workers: int,
+    start: int,
+    share: Share,
 ) -> Iterator[list[_Sample]]:
-    encoded = source.stream(start)
+    encoded = (one for one in source.stream(start) if one.index in share)
     prepare = partial(_decode, preprocess=preprocess)
     with ThreadPoolExecutor(max(1, workers)) as pool:
         while group := list(islice(encoded, batch_size)):

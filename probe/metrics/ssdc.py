@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe.metrics.grids import GridRanks
+from probe.numerics.distance import landmarks
 from probe.numerics.ranks import PairRanker
 from probe.numerics.relabel import ImageRelabelling, null_values
 from probe.numerics.similarity import add_similarities, image_similarities
@@ -32,6 +33,9 @@ class LayerSSDC:
         pairs: number of token pairs that were ranked.
         subset: number of tokens they were taken from, None for all tokens of the grid.
         reason: why the value is undefined, else None.
+        maps: uint8 (3, grid tokens), the averaged similarity of the grid's landmarks to all tokens
+            as round((cosine + 1) / 2 * 255); None where cosines are not averaged, not defined, or
+            only a subset of tokens was compared.
     """
 
     grid: Grid
@@ -41,6 +45,7 @@ class LayerSSDC:
     pairs: int
     subset: int | None
     reason: str | None
+    maps: NDArray[np.uint8] | None = None
 
 
 class SSDCStatistic:
@@ -211,8 +216,20 @@ class SSDCStatistic:
                     pairs=shared.ranker.pairs,
                     subset=None if shared.subset is None else len(shared.subset),
                     reason=measured[layer].reason,
+                    maps=None if measured[layer].ranks is None else self._maps(layer, shared),
                 )
         return [found[layer] for layer in range(len(self.grids))]
+
+    def _maps(self, layer: int, shared: GridRanks) -> NDArray[np.uint8] | None:
+        sums = self._similarity[layer]
+        if sums is None or shared.subset is not None:
+            return None
+        tokens = [row * shared.grid.cols + col for row, col in landmarks(shared.grid)]
+        places = torch.cat([shared.half.row(token) for token in tokens]).to(sums.device)
+        by_group = sums.index_select(1, places).cpu().numpy().astype(np.float64)
+        cosines = by_group.sum(0) / self._counts[layer].sum()
+        grey: NDArray[np.uint8] = np.rint((np.clip(cosines, -1, 1) + 1) / 2 * 255).astype(np.uint8)
+        return grey.reshape(len(tokens), -1)
 
     def _measure(self, layer: int, ranker: PairRanker) -> _Measured:
         used = np.flatnonzero(self._counts[layer])

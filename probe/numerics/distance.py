@@ -14,6 +14,14 @@ FULL_TOKENS = 3136  # 56 x 56, the first stage of Swin
 SUBSET_TOKENS = 2048
 
 
+def landmarks(grid: Grid) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """(row, column) of the tokens that similarity maps are kept for: centre, corner, mid-edge.
+
+    The corner is the top left one, the edge the top one.
+    """
+    return (grid.rows // 2, grid.cols // 2), (0, 0), (0, grid.cols // 2)
+
+
 def token_subset(grid: Grid, seed: int) -> NDArray[np.int64] | None:
     """The tokens whose pairs are ranked: None for all of them, up to 3,136 tokens.
 

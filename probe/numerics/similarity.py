@@ -51,6 +51,15 @@ class HalfMatrix:
             places.append(flat[cols > rows])
         return torch.cat(places)
 
+    def row(self, token: int) -> Tensor:
+        """Where the similarities of one token to all others, and to itself, lie: int64 (N,)."""
+        places = []
+        for other in range(self.tokens):
+            low, high = min(token, other), max(token, other)
+            first, _, offset = next(b for b in self.blocks if b[0] <= low < b[1])
+            places.append(offset + (low - first) * (self.tokens - first) + high - first)
+        return torch.tensor(places)
+
     def block(self, flat: Tensor, first: int, end: int, offset: int) -> Tensor:
         """One block of `flat` as a (rows, columns) view."""
         width = self.tokens - first

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from probe import engine
-from probe.cli.scale import dose_tasks
-from probe.corruptions import parse
 from probe.data.open import open_data
 from probe.derive.scale import RULE
 from probe.loading import load_model
+from probe.plan import dose_tasks
 from probe.readout import fit_readout, save
 from probe.types import Condition, Permutation, Task
 from probe.zoo import load_zoo
@@ -129,10 +128,9 @@ def test_delta_alone_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_measures_choose_the_passes() -> None:
     rpi = Permutation("image", 7)
-    jpeg = parse(JPEG)
 
     def tasks(alpha: float, *wanted: str, draws: int = 1) -> list[Task]:
-        corruptions = [jpeg] if "fs" in wanted else []
+        corruptions = [JPEG] if "fs" in wanted else []
         return dose_tasks(alpha, set(wanted), corruptions, "image", draws, 7, "absolute")
 
     scaled = {"alpha": 0.5, "signal": "absolute"}

@@ -139,6 +139,7 @@ def test_a_large_grid_ranks_its_subset() -> None:
     layer = statistic.finalise()[0]
     shared = statistic._ranks[grid]
     assert layer.subset == 2048
+    assert layer.maps is None
     assert layer.pairs == 2_096_128
     picked = x[:, torch.from_numpy(shared.subset)].double().numpy()
     picked /= np.linalg.norm(picked, axis=2, keepdims=True)
@@ -157,3 +158,26 @@ def test_swin_first_stage_ranks_every_pair() -> None:
     assert layer.subset is None
     assert layer.value == pytest.approx(reference(x, grid, "similarity"), abs=1e-5)
     assert len(layer.null) == 99
+
+
+@pytest.mark.parametrize("grid", [Grid(5, 6), Grid(12, 12), Grid(1, 5)])
+def test_maps_are_the_averaged_cosines_of_three_tokens(grid: Grid) -> None:
+    """Centre, corner and mid-edge; 12 x 12 is summed in float32 and in blocks of rows."""
+    x = tokens(7, grid)
+    found = run(x, 3, grid=grid).finalise()[0].maps
+    unit = x.double().numpy()
+    unit /= np.linalg.norm(unit, axis=2, keepdims=True)
+    mean = (unit @ unit.transpose(0, 2, 1)).mean(0)
+    assert found.shape == (3, grid.tokens)
+    assert found.dtype == np.uint8
+    places = [(grid.rows // 2, grid.cols // 2), (0, 0), (0, grid.cols // 2)]
+    for values, (row, col) in zip(found, places, strict=True):
+        token = row * grid.cols + col
+        np.testing.assert_allclose(values, (mean[token] + 1) / 2 * 255, atol=0.501)
+        assert values[token] == 255
+
+
+def test_maps_are_left_out_where_they_would_say_something_else() -> None:
+    assert run(tokens(4), 2, average="image").finalise()[0].maps is None
+    constant = torch.ones(2, GRID.tokens, 4)
+    assert run(constant, 2).finalise()[0].maps is None

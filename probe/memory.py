@@ -1,0 +1,58 @@
+"""What to do when a batch does not fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probe.errors import OutOfMemory
+from probe.types import Pass
+
+
+def smaller_batch(error: Exception, size: int, passes: Sequence[Pass]) -> int:
+    """Half of `size`, the number of images in a forward pass that has run out of memory.
+
+    Args:
+        error: what ended it; raised again if it is about anything else.
+        size: images per forward pass.
+        passes: what was run.
+
+    Raises:
+        OutOfMemory: if one image does not fit, or a pass shares a permutation within each batch,
+            since smaller batches would have other permutations.
+    """
+    if not is_out_of_memory(error):
+        raise error
+    if size == 1:
+        raise OutOfMemory(
+            "out of memory with one image per forward pass; choose a smaller --image-size, "
+            "--dtype bfloat16 or another --device"
+        ) from error
+    if any(_by_batch(one) for one in passes):
+        raise OutOfMemory(
+            f"out of memory with {size} images per forward pass, and the paper's protocol draws "
+            "one permutation per batch, so a smaller one is another measurement; choose it with "
+            "--batch-size"
+        ) from error
+    return size // 2
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device or the machine had no memory left."""
+    import torch
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
+        should_reduce_batch_size(error)
+    )
+
+
+def free_memory() -> None:
+    """Give back what the failed batch has left in the allocator's cache."""
+    from accelerate.utils.memory import clear_device_cache
+
+    clear_device_cache(garbage_collection=True)
+
+
+def _by_batch(one: Pass) -> bool:
+    permutation = one.condition.permutation
+    return permutation is not None and permutation.mode == "batch"
