@@ -7,6 +7,7 @@ import base64
 import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.web.driving import (
     Show,
@@ -91,7 +92,7 @@ def test_pointing_at_a_curve_and_at_the_scatter(show: Show) -> None:
     assert shown[:2] == ["deit_small", "absolute"]
     assert shown[2].startswith("anchoring .")
     ActionChains(driver).click().perform()
-    assert chips(driver) == []
+    WebDriverWait(driver, 10).until(lambda found: chips(found) == [])
     press(driver, Keys.ESCAPE)
     assert not one(driver, "#tip").is_displayed()
 
