@@ -1,6 +1,6 @@
 """Step time of training as a ratio to a bare forward and backward pass, in one run.
 
-    python -m benchmarks.train [--steps 60] [--rounds 3] [--out benchmarks/results]
+    python -m benchmarks.train [--steps 60] [--rounds 5] [--out benchmarks/results]
 
 Ours is the whole loop of `probe train`: images out of the memory map, augmentation, accelerate,
 optimiser, metrics and a state. The baseline is the same network forward and backward on batches
@@ -73,7 +73,7 @@ def bare_loop(recipe: Recipe, parts: Parts) -> Callable[[], None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     rows = []

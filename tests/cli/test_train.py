@@ -155,6 +155,7 @@ def test_a_moment_as_a_line() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_bar(here: Path) -> None:
     """Speed, time left and loss while it runs; afterwards the result alone is there."""
     ours, theirs = pty.openpty()

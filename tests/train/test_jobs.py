@@ -13,7 +13,8 @@ from threading import Timer, main_thread
 
 import pytest
 
-from tests.train.tiny_runs import FILES, arguments, command, environment
+from tests.cli.command import invoke
+from tests.train.tiny_runs import FILES, arguments, command, environment, reset, trained
 from train.jobs import Job, run_jobs
 
 STAND_IN = """
@@ -102,27 +103,35 @@ def test_a_reader_that_left_ends_the_processes(stand_in: Path) -> None:
 @pytest.mark.slow
 def test_jobs_give_the_bytes_of_one_after_another(tmp_path: Path) -> None:
     words = ["ape", "none", *arguments("train.steps=4")]
-    one = command(*words, "--out", str(tmp_path / "one"))
-    two = command(*words, "--out", str(tmp_path / "two"), "--jobs", "2")
-    assert (one.returncode, two.returncode) == (0, 0), (one.stderr, two.stderr)
-    for run in ("ape-s0", "none-s0"):
-        assert sorted(path.name for path in (tmp_path / "two" / run).iterdir()) == FILES
+    done = command(*words, "--out", str(tmp_path / "jobs"), "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    for number, variant in enumerate(("ape", "none")):
+        run, alone = tmp_path / f"jobs/{variant}-s0", tmp_path / variant
+        trained(alone, "train.steps=4", variant=variant)
+        assert sorted(path.name for path in run.iterdir()) == FILES
         for name in ("model.safetensors", "metrics.jsonl", "training.json", "config.json"):
-            content = (tmp_path / "two" / run / name).read_bytes()
-            assert content == (tmp_path / "one" / run / name).read_bytes(), name
-        assert f"{run}: step 4 of 4: loss" in two.stdout
-    assert "holds this run already" not in two.stdout
-    assert two.stdout.splitlines()[-2:] == [
-        line.replace("/one/", "/two/") for line in one.stdout.splitlines()[-2:]
-    ]
+            assert (run / name).read_bytes() == (alone / name).read_bytes(), name
+        steps = [line for line in told if line.startswith(f"{variant}-s0: step ")]
+        assert [line.partition(": loss")[0][-6:] for line in steps] == [
+            "2 of 4",
+            "3 of 4",
+            "4 of 4",
+        ]
+        assert told[number - 2].startswith(f"{run}: validation 0.")
+    assert "holds this run already" not in done.stdout
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_is_named_and_the_others_finish(tmp_path: Path) -> None:
+def test_a_job_that_fails_is_named_and_the_others_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     (tmp_path / "ape-s0").write_text("in the way")
     words = ["ape", "none", *arguments("train.steps=2")]
-    done = command(*words, "--out", str(tmp_path), "--jobs", "2")
-    assert done.returncode == 1
+    reset()
+    done = invoke("train", *words, "--out", str(tmp_path), "--jobs", "2")
+    assert done.exit_code == 1
     assert done.stderr == "probe: 1 of 2 runs failed: ape-s0\n"
     assert f"ape-s0: probe: cannot write into {tmp_path / 'ape-s0'}: " in done.stdout
     assert sorted(path.name for path in (tmp_path / "none-s0").iterdir()) == FILES
@@ -131,7 +140,7 @@ def test_a_job_that_fails_is_named_and_the_others_finish(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_all_and_says_so(tmp_path: Path) -> None:
-    words = ["ape", *arguments("train.steps=100000", "keep.log_every=1"), "--seeds", "0,1"]
+    words = ["ape", *arguments("train.steps=100000", "keep.log_every=1")]
     with subprocess.Popen(
         [sys.executable, "-m", "train", *words, "--jobs", "2", "--out", str(tmp_path)],
         env=environment(),

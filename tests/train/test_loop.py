@@ -49,11 +49,11 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_trains_and_its_loss_falls(tmp_path: Path, variant: str) -> None:
-    record = trained(tmp_path, "train.steps=40", "train.lr=5e-3", variant=variant)
+    record = trained(tmp_path, "train.steps=30", "train.lr=5e-3", variant=variant)
     found = losses(tmp_path)
     assert np.mean(found[-5:]) < 0.95 * np.mean(found[:3])
     assert files(tmp_path) == FILES
-    assert (record["variant"], record["steps"], record["processes"]) == (variant, 40, 1)
+    assert (record["variant"], record["steps"], record["processes"]) == (variant, 30, 1)
     assert record["loss"] == found[-1]
 
 

@@ -100,6 +100,7 @@ def test_tensorboard_shows_the_same_numbers(
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
+@pytest.mark.filterwarnings("ignore:`log_with=tensorboard` was passed:UserWarning")
 def test_a_tracker_that_is_not_installed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
