@@ -123,10 +123,11 @@ def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
             },
             "anchoring": over_seeds([run["ssdc"]["anchoring"]["value"] for run in mine]),
             "delta_ssdc_rpi": over_seeds([run["ssdc"]["delta_ssdc_rpi"]["value"] for run in mine]),
+            # The widest over layers and seeds.
             "null": [
-                max(run["ssdc"]["layers"][i]["rpi"]["null_high"] for run in mine for i in layers),
                 min(run["ssdc"]["layers"][i]["rpi"]["null_low"] for run in mine for i in layers),
-            ][::-1],
+                max(run["ssdc"]["layers"][i]["rpi"]["null_high"] for run in mine for i in layers),
+            ],
             "layers": [
                 {
                     kind: over_seeds([run["ssdc"]["layers"][layer][kind]["value"] for run in mine])

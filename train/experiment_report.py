@@ -9,6 +9,8 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from probe.report.format import number, span
+from probe.report.gfm import table
 from probe.report.sheet import BAND, STYLE, TICK, save
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; the markers differ too.
@@ -38,12 +40,12 @@ def experiment_markdown(result: Mapping[str, Any]) -> str:
         ]
         for name, one in variants.items()
     ]
-    parts = [_table(head, rows)]
+    parts = [_lines(head, rows)]
     for kind, title in (("clean", "SSDC clean"), ("rpi", "SSDC under RPI")):
         depth = max(len(one["layers"]) for one in variants.values())
         head = [title, *(f"layer {layer}" for layer in range(depth))]
         rows = [[n, *(cell(y[kind]) for y in one["layers"])] for n, one in variants.items()]
-        parts.append(_table(head, rows))
+        parts.append(_lines(head, rows))
     scaled = {name: one for name, one in variants.items() if one["alphas"]}
     if scaled:
         alphas = [row["alpha"] for row in next(iter(scaled.values()))["alphas"]]
@@ -53,18 +55,18 @@ def experiment_markdown(result: Mapping[str, Any]) -> str:
             ("accuracy", "accuracy"),
         ):
             rows = [[n, *(cell(r[key]) for r in one["alphas"])] for n, one in scaled.items()]
-            parts.append(_table([f"{title} at alpha", *(f"{a:g}" for a in alphas)], rows))
+            parts.append(_lines([f"{title} at alpha", *(f"{a:g}" for a in alphas)], rows))
         for corruption in next(iter(scaled.values()))["alphas"][0]["fs"]:
             rows = [
                 [n, *(cell(r["fs"][corruption]) for r in one["alphas"])]
                 for n, one in scaled.items()
             ]
-            parts.append(_table([f"FS {corruption} at alpha", *(f"{a:g}" for a in alphas)], rows))
+            parts.append(_lines([f"FS {corruption} at alpha", *(f"{a:g}" for a in alphas)], rows))
     if result["claims"]:
         rows = [
             [one["claim"], _interval(one["difference"]), one["verdict"]] for one in result["claims"]
         ]
-        parts.append(_table(["claim", "difference", "verdict"], rows))
+        parts.append(_lines(["claim", "difference", "verdict"], rows))
     return "\n".join(parts)
 
 
@@ -72,26 +74,20 @@ def cell(value: Mapping[str, Any]) -> str:
     """`.612 ± .010`, without the sd of one seed; a dash where a seed has no value."""
     if value["mean"] is None:
         return "-"
-    mean = _number(value["mean"])
-    return mean if value["sd"] is None else f"{mean} ± {_number(value['sd'])}"
+    mean = number(value["mean"])
+    return mean if value["sd"] is None else f"{mean} ± {number(value['sd'])}"
 
 
 def _interval(value: Mapping[str, Any] | None) -> str:
     if value is None or value["mean"] is None:
         return "-"
     if value["low"] is None:
-        return _number(value["mean"])
-    return f"{_number(value['mean'])} [{_number(value['low'])}, {_number(value['high'])}]"
+        return number(value["mean"])
+    return f"{number(value['mean'])} {span(value['low'], value['high'])}"
 
 
-def _number(value: float) -> str:
-    text = f"{value:.3f}"
-    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def _lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"{line}\n" for line in table(head, rows))
 
 
 def experiment_figure(result: Mapping[str, Any]) -> dict[str, bytes]:

@@ -22,11 +22,14 @@ from probe.store import check_writable, slug, write_atomically
 from probe.types import Failure, ModelSpec
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from probe.data.source import Source
     from probe.session import Measured, Prepared
     from probe.types import LoadedModel
 
 SCHEMA = 1
+UNIT = "images x passes"
 
 
 @dataclass(frozen=True)
@@ -243,14 +246,8 @@ def silent() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def progress_bar(
-    title: str, images: int | None
-) -> Iterator[tuple[Callable[[Any, int], None], Callable[[int], None]]]:
-    """A progress bar on standard error while a model runs, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield (lambda model, passes: None), (lambda count: None)
-        return
+def bars() -> Progress:
+    """Progress bars on standard error, with the time left; every task has a `unit`."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -264,11 +261,22 @@ def progress_bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("images x passes"),
+        TextColumn("{task.fields[unit]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{title}: loading", total=None)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def progress_bar(
+    title: str, images: int | None
+) -> Iterator[tuple[Callable[[Any, int], None], Callable[[int], None]]]:
+    """A progress bar on standard error while a model runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield (lambda model, passes: None), (lambda count: None)
+        return
+    with bars() as bar:
+        task = bar.add_task(f"{title}: loading", total=None, unit=UNIT)
 
         def on_loaded(_model: Any, passes: int) -> None:
             bar.update(task, description=title, total=images and images * passes)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from probe.cli.batch import UNIT, bars
+
 Steps = tuple[Callable[..., None], Callable[[int], None]]
 
 
@@ -32,7 +34,7 @@ class _Bars:
     def __init__(self, bar: Any, count: int) -> None:
         self._bar = bar
         self._all = bar.add_task("models", total=count, unit="models")
-        self._one = bar.add_task("", total=None, unit="images x passes", visible=False)
+        self._one = bar.add_task("", total=None, unit=UNIT, visible=False)
 
     def model(self, name: str) -> Steps:
         self._bar.reset(self._one, total=None, visible=True, description=f"{name}: loading")
@@ -53,21 +55,5 @@ def board(models: Sequence[str]) -> Iterator[Board]:
     if not sys.stderr.isatty():
         yield _Silent()
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with bars() as bar:
         yield _Bars(bar, len(models))
