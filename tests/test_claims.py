@@ -14,9 +14,10 @@ import pytest
 
 from probe.data.open import open_data
 from probe.families.controlled import VARIANTS
+from probe.report.format import number, span
 from train.claims import judged, over_seeds
 from train.experiment import measure_run
-from train.experiment_report import experiment_markdown
+from train.experiment_report import cell, experiment_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "experiments"
@@ -107,6 +108,20 @@ def test_anchoring_falls_with_alpha() -> None:
 def test_the_tables_are_those_of_the_figures(data: str) -> None:
     result = json.loads((DOCS / data / "experiment.json").read_text("utf-8"))
     assert (DOCS / data / "experiment.md").read_text("utf-8") == experiment_markdown(result)
+
+
+@pytest.mark.parametrize("data", ["digits", "cifar10"])
+def test_the_page_shows_the_numbers_of_the_tables(data: str) -> None:
+    page = (ROOT / "docs" / "controlled-variants.md").read_text("utf-8")
+    result = json.loads((DOCS / data / "experiment.json").read_text("utf-8"))
+    for one in result["variants"].values():
+        shown = [one["accuracy"], one["anchoring"], one["delta_ssdc_rpi"]]
+        shown += [one["fs"][name] for name in list(one["fs"])[:2]]
+        assert [cell(value) for value in shown if cell(value) not in page] == []
+    if data == "digits":
+        stated = [one["difference"] for one in result["claims"] if one["difference"]]
+        texts = [f"{number(d['mean'])} {span(d['low'], d['high'])}" for d in stated]
+        assert [text for text in texts if text not in page] == []
 
 
 def test_intervals_over_seeds_are_students() -> None:
