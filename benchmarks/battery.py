@@ -29,7 +29,6 @@ from PIL import Image
 from scipy.stats import spearmanr
 
 from benchmarks.measure import report, seconds
-from probe.cli.scale import dose_tasks
 from probe.corruptions import parse
 from probe.data.labels import LabelMap
 from probe.data.loader import batches
@@ -38,7 +37,7 @@ from probe.data.preprocess import normalise
 from probe.data.source import Source
 from probe.interventions import permute_patches, rpi_permutations, scale_positions
 from probe.loading import load_model, required_preprocess
-from probe.plan import Settings, ssdc_conditions
+from probe.plan import Settings, dose_tasks, ssdc_conditions
 from probe.session import measure_loaded
 from probe.types import Condition, DType, LoadedModel, ModelSpec, Permutation, Task
 
@@ -73,7 +72,7 @@ def battery_tasks() -> list[Task]:
         Task(Condition(corruption=BLUR), ssdc=False, top1=True),
     ]
     for alpha in ALPHAS[1:]:
-        tasks += dose_tasks(alpha, {"delta", "fs"}, [parse(JPEG)], "image", 1, 0, None)
+        tasks += dose_tasks(alpha, {"delta", "fs"}, [JPEG], "image", 1, 0, None)
     return tasks
 
 
