@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks import battery, ssdc, train
+from benchmarks import battery, report, ssdc, train
 
 if __name__ == "__main__":
     ssdc.main()
     battery.main()
+    report.main()
     train.main()

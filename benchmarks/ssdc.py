@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from probe.numerics.distance import grid_distances
 from probe.numerics.ranks import PairRanker
 from probe.plan import Settings, ssdc_conditions
 from probe.session import measure_loaded
-from probe.types import DType, Grid, LoadedModel, ModelSpec, Task
+from probe.types import Average, DType, Grid, LoadedModel, ModelSpec, Task
 
 BATCH = 32
 
@@ -44,8 +45,9 @@ def images(count: int) -> InMemory:
     return InMemory(generator.integers(0, 256, (count, 224, 224, 3), dtype=np.uint8))
 
 
-def run_ssdc(model: LoadedModel, source: InMemory, average: str) -> dict[str, Any]:
-    dtype = str(next(model.module.parameters()).dtype).removeprefix("torch.")
+def run_ssdc(model: LoadedModel, source: InMemory, average: Average) -> dict[str, Any]:
+    half = next(model.module.parameters()).dtype == torch.bfloat16
+    dtype: DType = "bfloat16" if half else "float32"
     settings = Settings(average=average, batch_size=BATCH, dtype=dtype)
     tasks = [Task(condition) for condition in ssdc_conditions("image", 1, 0)]
     clean, *draws = measure_loaded(model, source, tasks, settings).records
@@ -114,9 +116,10 @@ def main() -> None:
         rows.append(figure | more)
         print(f"{what}: {value:.4g}", flush=True)
 
-    for average, limit in (("similarity", 1.10), ("image", 1.20)):
+    limits: dict[Average, float] = {"similarity": 1.10, "image": 1.20}
+    for average, limit in limits.items():
         timing = paired_ratio(
-            lambda average=average: run_ssdc(model, source, average),
+            partial(run_ssdc, model, source, average),
             lambda: bare_passes(model, ready, 2),
             options.rounds,
         )

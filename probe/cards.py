@@ -60,7 +60,7 @@ def card_key(
     if chosen["preprocess"] is not None:
         chosen["preprocess"] = files.sha256(Path(chosen["preprocess"])) or chosen["preprocess"]
     content = {
-        "card": 1,
+        "card": 2,
         "spec": fields,
         "local": local,
         "weights": {path.name: files.sha256(path) for path in _local_files(spec)},
@@ -192,6 +192,8 @@ def make_card(spec: ModelSpec, found: Judged, common: Mapping[str, Any], key: st
         common: what its passes record, but their condition.
         key: the card's key.
     """
+    from probe.audit.budget import macs
+    from probe.audit.card import interface
     from probe.interventions import scalable_positions
 
     model = found.model
@@ -201,7 +203,7 @@ def make_card(spec: ModelSpec, found: Judged, common: Mapping[str, Any], key: st
     except NotApplicable as error:
         signals, unscaled = [], str(error)
     kinds = "+".join(dict.fromkeys(site.kind for site in model.anatomy.positions))
-    macs, reason = _macs(model)
+    multiply_adds, reason = macs(model)
     random = model.identity.weights.startswith("random:") and model.identity.revision is None
     return ModelCard(
         key=key,
@@ -214,7 +216,7 @@ def make_card(spec: ModelSpec, found: Judged, common: Mapping[str, Any], key: st
         position=spec.position or kinds or "none",
         grids=tuple((s.grid.rows, s.grid.cols) for s in model.anatomy.sites(common["site"])),
         params=sum(parameter.numel() for parameter in model.module.parameters()),
-        macs=macs,
+        macs=multiply_adds,
         macs_reason=reason,
         signals=tuple(signals),
         unscaled=unscaled,
@@ -222,6 +224,7 @@ def make_card(spec: ModelSpec, found: Judged, common: Mapping[str, Any], key: st
         unjudged=found.reason,
         readout=found.readout,
         common=dict(common),
+        interface=interface(model, int(common["seed"])),
     )
 
 
@@ -234,23 +237,3 @@ def _hub(spec: ModelSpec, model: LoadedModel) -> tuple[str, str | None] | None:
     named = getattr(model.module, "pretrained_cfg", {}).get("hf_hub_id") or ""
     repository, _, revision = named.partition("@")
     return (repository, spec.revision or revision or None) if repository else None
-
-
-def _macs(model: LoadedModel) -> tuple[int | None, str | None]:
-    """Multiply-adds of one image, or why they cannot be counted."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    parameter = next(model.module.parameters())
-    image = torch.zeros(
-        1, 3, *model.anatomy.image_size, dtype=parameter.dtype, device=parameter.device
-    )
-    counter = FlopCounterMode(display=False)
-    try:
-        # The fused kernel counts as nothing on a CPU.
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-            model.forward(image)
-    except RuntimeError as error:
-        return None, f"not counted: {str(error).splitlines()[0]}"
-    return counter.get_total_flops() // 2, None

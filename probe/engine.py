@@ -20,7 +20,9 @@ from probe.errors import NotApplicable, UsageError
 from probe.hooks import StopForward, observe
 from probe.loading import required_preprocess
 from probe.memory import free_memory, smaller_batch
-from probe.metrics.grids import GridRanks, sum_bytes
+from probe.metrics.finish import finalise_together
+from probe.metrics.grids import GridRanks
+from probe.metrics.ssdc import LayerSSDC
 from probe.numerics.intervals import group_count
 from probe.plan import Settings
 from probe.records import PassRecord
@@ -29,7 +31,6 @@ from probe.store import Store
 from probe.types import Grid, LoadedModel, Pass, TokenSite
 
 SAVE_EVERY = 60.0  # seconds
-MEMORY = 4 * 2**30  # bytes of running sums that one reading of the data may hold
 
 
 def run_passes(
@@ -238,7 +239,7 @@ class _Reading:
         """The records of all passes, saved."""
         if self.processes.count > 1:
             self._gather()
-        found = [self._record(one) for one in self.running] if self.processes.main else []
+        found = self._records() if self.processes.main else []
         if self.store is not None:
             for record in found:
                 self.store.save(record)
@@ -264,35 +265,20 @@ class _Reading:
                 images = taken(self.source) or one.done
                 refuse_above_one_percent(one.unreadable, images, one.skipped)
 
-    def _record(self, one: RunningPass) -> PassRecord:
-        record = one.finish(self.settings)
+    def _records(self) -> list[PassRecord]:
+        """Passes are finalised together, so that relabelled grids are made once for all."""
+        sums = {i: s for i, one in enumerate(self.running) if (s := one.finished) is not None}
+        layers = dict(zip(sums, finalise_together(list(sums.values())), strict=True))
+        return [self._record(one, layers.get(i, [])) for i, one in enumerate(self.running)]
+
+    def _record(self, one: RunningPass, layers: Sequence[LayerSSDC]) -> PassRecord:
+        record = one.finish(self.settings, layers)
         ran: dict[str, Any] = {"batch_size": self.batch_size}
         if self.batch_size != self.settings.batch_size:
             ran["halved_from"] = self.settings.batch_size
         if self.processes.count > 1:
             ran["processes"] = self.processes.count
         return record.model_copy(update={"machine": record.machine | ran})
-
-
-def affordable(
-    passes: Sequence[Pass], sites: Sequence[TokenSite], budget: int = MEMORY
-) -> list[list[Pass]]:
-    """Parts of `passes` whose running sums fit into `budget` bytes; a part has one at least.
-
-    One reading serves as many passes as fit. Only large grids under many draws need a second.
-    """
-    parts: list[list[Pass]] = []
-    room = 0
-    for one in passes:
-        last = one.task.last_layer
-        read = [s for s in sites if last is None or s.layer <= last] if one.task.ssdc else []
-        need = sum(sum_bytes(site.grid) for site in read)
-        if not parts or need > room:
-            parts.append([])
-            room = budget
-        parts[-1].append(one)
-        room -= need
-    return parts
 
 
 def taken(source: Source) -> int | None:

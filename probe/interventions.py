@@ -17,13 +17,13 @@ from probe.errors import NoEffect, NotApplicable, UsageError
 from probe.hooks import edit_output, edit_patches, submodule, swap_tensors
 from probe.types import (
     Anatomy,
-    EditOutput,
     Grid,
     LoadedModel,
     Permutation,
     PositionKind,
     PositionSite,
 )
+from probe.wiring import EditOutput
 
 
 def rpi_permutations(grid: Grid, indices: Sequence[int], permutation: Permutation) -> Tensor:

@@ -1,11 +1,14 @@
-"""What to do when a batch does not fit into memory."""
+"""What fits into memory: how many passes at once, and a smaller batch when one did not fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from probe.errors import OutOfMemory
-from probe.types import Pass
+from probe.metrics.grids import sum_bytes
+from probe.types import Pass, TokenSite
+
+MEMORY = 4 * 2**30  # bytes of running sums that one reading of the data may hold
 
 
 def smaller_batch(error: Exception, size: int, passes: Sequence[Pass]) -> int:
@@ -56,3 +59,24 @@ def free_memory() -> None:
 def _by_batch(one: Pass) -> bool:
     permutation = one.condition.permutation
     return permutation is not None and permutation.mode == "batch"
+
+
+def affordable(
+    passes: Sequence[Pass], sites: Sequence[TokenSite], budget: int = MEMORY
+) -> list[list[Pass]]:
+    """Parts of `passes` whose running sums fit into `budget` bytes; a part has one at least.
+
+    One reading serves as many passes as fit. Only large grids under many draws need a second.
+    """
+    parts: list[list[Pass]] = []
+    room = 0
+    for one in passes:
+        last = one.task.last_layer
+        read = [s for s in sites if last is None or s.layer <= last] if one.task.ssdc else []
+        need = sum(sum_bytes(site.grid) for site in read)
+        if not parts or need > room:
+            parts.append([])
+            room = budget
+        parts[-1].append(one)
+        room -= need
+    return parts

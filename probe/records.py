@@ -83,9 +83,10 @@ class ModelCard(_Model):
         unjudged: why its predictions are not compared with labels, None where they are.
         readout: which readout predicts, None for the model's own head.
         common: everything that can change a pass's numbers but its condition.
+        interface: the exact items of the audit; None in cards of version 1.
     """
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     key: str
     model: str
     source: str
@@ -104,6 +105,7 @@ class ModelCard(_Model):
     unjudged: str | None
     readout: str | None
     common: dict[str, Any]
+    interface: dict[str, Any] | None = None
 
     @property
     def data(self) -> dict[str, Any]:

@@ -113,8 +113,17 @@ class RunningPass:
         if self.top1 is not None:
             self.top1.merge(state)
 
-    def finish(self, settings: Settings) -> PassRecord:
+    @property
+    def finished(self) -> SSDCStatistic | None:
+        """The sums of SSDC, if this pass has any to finalise."""
+        return self.ssdc if self.reason is None else None
+
+    def finish(self, settings: Settings, measured: Sequence[LayerSSDC]) -> PassRecord:
         """The record of the finished pass.
+
+        Args:
+            settings: how it was measured.
+            measured: what its `finished` sums come to; nothing without them.
 
         Raises:
             DataError: if no image is left.
@@ -124,7 +133,6 @@ class RunningPass:
         if applies and images < 1:
             name, why = self.skipped[0]
             raise DataError(f"every image had to be left out, the first, '{name}', since {why}")
-        measured = self.ssdc.finalise() if applies and self.ssdc is not None else []
         condition = self.work.condition
         mapped = condition.alpha == 1 and condition.corruption is None
         predicted, correct = None, None

@@ -125,7 +125,8 @@ def measure_loaded(
 
     `labels` says which classes are right, where predictions are judged.
     """
-    from probe.engine import affordable, run_passes
+    from probe.engine import run_passes
+    from probe.memory import affordable
     from probe.store import Store
 
     passes = make_passes(tasks, settings, common_settings(model, source, settings, labels))

@@ -25,7 +25,7 @@ MARK = "A runs folder of probe: measured passes and what belongs to them.\n"
 KNOWN = frozenset(
     (
         *("passes", "partial", "cards", "reports", "failures", "hardware"),
-        *("ssdc", "scale", "fragility", "compare", "readout", "train", "demo"),
+        *("ssdc", "scale", "fragility", "compare", "audit", "readout", "tasks", "train", "demo"),
     )
 )
 State = dict[str, NDArray[np.generic]]

@@ -10,6 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from probe.wiring import (
+    AttentionSite,
+    CarryOutput,
+    CarryTensors,
+    EditOutput,
+    Merge,
+    SwapTensors,
+)
+
 if TYPE_CHECKING:
     import torch
 
@@ -67,30 +76,15 @@ class TokenSite:
 
 
 @dataclass(frozen=True)
-class SwapTensors:
-    """Scale a signal by putting other tensors in place of named parameters or buffers.
-
-    `tensors(model, alpha)` returns {dotted name: replacement}; replacements have the shape, dtype
-    and device of what they replace.
-    """
-
-    tensors: Callable[[torch.nn.Module, float], Mapping[str, torch.Tensor]]
-
-
-@dataclass(frozen=True)
-class EditOutput:
-    """Scale a signal by editing the output of the module named by the position site."""
-
-    edit: Callable[[torch.Tensor, float], torch.Tensor]
-
-
-@dataclass(frozen=True)
 class PositionSite:
     """One positional signal of the model.
 
     `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of an
     absolute table that belong to prefix tokens. `rescale` is how alpha reaches the signal, None
-    where it cannot. `max_alpha` bounds alpha where the signal saturates (Swin V2: 1).
+    where it cannot. `max_alpha` bounds alpha where the signal saturates (Swin V2: 1). `carry` moves
+    a rotation or a bias along with permuted tokens, None where it is made anew in every run.
+    `grid` is what a table was made for, of a bias the window. `resampling` says in plain words how
+    the library maps the signal to another image size.
     """
 
     kind: PositionKind
@@ -98,6 +92,9 @@ class PositionSite:
     prefix: int = 0
     rescale: SwapTensors | EditOutput | None = None
     max_alpha: float = 2.0
+    carry: CarryTensors | CarryOutput | None = None
+    grid: Grid | None = None
+    resampling: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class Anatomy:
     """What a family declares about one loaded model at one image size.
 
     `attn_in` and `block_out` hold one site per layer, in order of execution across stages;
-    `image_size` is (height, width) in pixels.
+    `image_size` is (height, width) in pixels. `attention` says who attends to whom, one per layer.
     """
 
     image_size: tuple[int, int]
@@ -128,6 +125,8 @@ class Anatomy:
     block_out: tuple[TokenSite, ...]
     positions: tuple[PositionSite, ...]
     features: FeatureSite | None = None
+    attention: tuple[AttentionSite, ...] = ()
+    merges: tuple[Merge, ...] = ()
 
     def sites(self, point: Point) -> tuple[TokenSite, ...]:
         """The sites of every layer at `point`."""

@@ -292,11 +292,11 @@ def test_an_interrupt_while_finishing_keeps_the_sums(
     model, sizes = counting(ready())
     store = Store(tmp_path)
 
-    def interrupt(_statistic: SSDCStatistic) -> None:
+    def interrupt(_statistic: SSDCStatistic, _grid: Grid) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(SSDCStatistic, "finalise", interrupt)
+        patch.setattr(SSDCStatistic, "measured_on", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(model, EIGHT, BOTH, store=store)
     run(model, EIGHT, BOTH, store=store)

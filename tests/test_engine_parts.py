@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from probe import engine
-from probe.engine import affordable
+from probe import memory
+from probe.memory import affordable
 from probe.metrics.grids import sum_bytes
 from probe.plan import Settings
 from probe.session import Measured, measure_loaded
@@ -72,10 +72,10 @@ def test_sums_are_no_larger_than_they_are_said_to_be() -> None:
     held: list[int] = []
     original = RunningPass.finish
 
-    def finish(self: RunningPass, settings: Settings) -> Any:
+    def finish(self: RunningPass, settings: Settings, measured: Any) -> Any:
         state = self.state()
         held.append(sum(v.nbytes for name, v in state.items() if name.startswith("similarity")))
-        return original(self, settings)
+        return original(self, settings, measured)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunningPass, "finish", finish)
@@ -103,7 +103,7 @@ def test_parts_give_the_records_of_one(
     whole, reads = measured()
     assert reads == 8
     budget = passes * 3 * sum_bytes(Grid(4, 4))
-    monkeypatch.setattr(engine, "affordable", partial(affordable, budget=budget))
+    monkeypatch.setattr(memory, "affordable", partial(affordable, budget=budget))
     counts: list[int] = []
     parts, reads = measured(tmp_path, progress=counts.append)
     assert reads == 8 * readings
@@ -118,7 +118,7 @@ def test_an_interrupt_keeps_the_parts_that_are_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _ = measured()
-    monkeypatch.setattr(engine, "affordable", partial(affordable, budget=0))
+    monkeypatch.setattr(memory, "affordable", partial(affordable, budget=0))
     calls: list[int] = []
 
     def interrupt(_images: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "timm", "transformers", "datasets", "matplotlib", "scipy", "sklearn")
 
-BASE = {"errors", "types"}
+BASE = {"errors", "types", "wiring"}
 MODEL = {*BASE, "families", "hooks", "interventions"}
 BELOW_ENGINE = {
     *MODEL,
@@ -36,7 +36,8 @@ BELOW_ENGINE = {
 # What each part of `probe` may import from `probe`, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "types": {"errors"},
+    "wiring": set(),
+    "types": {"errors", "wiring"},
     "yaml_file": BASE,
     "zoo": {*BASE, "yaml_file", "zoo_file"},
     "zoo_file": {*BASE, "yaml_file"},
@@ -56,15 +57,16 @@ ALLOWED: dict[str, set[str]] = {
     "readout": {*MODEL, "data", "loading", "numerics", "plan", "store"},
     "conditions": {*MODEL, "corruptions", "data"},
     "distributed": BASE,
-    "memory": BASE,
+    "memory": {*BASE, "metrics"},
     "running": BELOW_ENGINE,
     "engine": {*BELOW_ENGINE, "running"},
     "session": {*BELOW_ENGINE, "engine"},
     "judging": BELOW_ENGINE,
     "hardware": BELOW_ENGINE,
     "remembered": {*BELOW_ENGINE, "session"},
-    "cards": {*BELOW_ENGINE, "judging", "remembered", "session"},
-    "audit": {*MODEL, "numerics"},
+    "cards": {*BELOW_ENGINE, "audit", "judging", "remembered", "session"},
+    "audit": {*MODEL, "data", "derive", "loading", "metrics", "numerics"},
+    "tasks": {*MODEL, "data", "loading", "numerics", "readout"},
     "derive": {*BASE, "corruptions", "numerics", "records", "yaml_file"},
     "report": {*BASE, "derive", "numerics", "records"},
     # What a user calls from Python knows no command.
@@ -74,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         *BELOW_ENGINE,
         *("audit", "cards", "derive", "engine", "hardware", "judging", "manifest", "prune"),
-        *("remembered", "report", "session"),
+        *("remembered", "report", "session", "tasks"),
     },
 }
 

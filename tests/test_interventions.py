@@ -21,14 +21,13 @@ from probe.interventions import (
     scale_positions,
 )
 from probe.types import (
-    EditOutput,
     Grid,
     LoadedModel,
     Permutation,
     PermutationMode,
     PositionSite,
-    SwapTensors,
 )
+from probe.wiring import EditOutput, SwapTensors
 from tests.families.tiny_timm import tiny_models
 
 MODELS = tiny_models()

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from probe import __version__
+from probe.cli.audit import audit
 from probe.cli.compare import compare
 from probe.cli.fragility import fragility
 from probe.cli.readout import readout
@@ -18,6 +19,7 @@ from probe.cli.report import report
 from probe.cli.runs import runs_app
 from probe.cli.scale import scale
 from probe.cli.ssdc import ssdc
+from probe.cli.tasks import tasks
 from probe.cli.train import train
 from probe.cli.zoo import zoo_app
 from probe.distributed import speaks
@@ -97,7 +99,9 @@ app.command()(scale)
 app.command()(fragility)
 app.command()(compare)
 app.command()(report)
+app.command()(audit)
 app.command()(readout)
+app.command()(tasks)
 app.command()(train)
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(runs_app, name="runs")

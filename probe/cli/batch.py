@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,12 +67,13 @@ def size_of(text: str) -> tuple[int, int]:
 class Output:
     """What a command makes of its records: an entry per model, files (of `names`), a screen.
 
+    `result` takes the spec and what was measured; without a data set, what shows progress.
     A command over all models together makes its entries of theirs with `combine`.
     """
 
     name: str
     names: tuple[str, ...]
-    result: Callable[[ModelSpec, Measured], Any]
+    result: Callable[..., Any]
     files: Callable[[dict[str, Any]], dict[str, bytes | str]]
     screen: Callable[[dict[str, Any]], Any]
     combine: Callable[[list[Any]], list[dict[str, Any]]] = list
@@ -87,10 +88,15 @@ def run(request: Request, output: Output) -> int:
     out = request.out or request.runs / output.name / slug("+".join(request.models))
     group = sharing()
     with nullcontext() if group.main else silent():
-        envelope, failures = run_models(request, out, output.result, group)
+        envelope = run_models(request, out, output.result, group)
     if not group.main:
         return 0
     envelope["results"] = output.combine(envelope["results"])
+    return deliver(envelope, output, out, request.json_path)
+
+
+def deliver(envelope: dict[str, Any], output: Output, out: Path, json_path: str | None) -> int:
+    """Write the files, print the screen; returns the exit code, 1 if a model failed."""
     text = json.dumps(envelope, indent=2, allow_nan=False) + "\n"  # ASCII, for any terminal
     files = output.files(envelope) if envelope["results"] else {}
     for name in output.names:
@@ -98,7 +104,7 @@ def run(request: Request, output: Output) -> int:
             (out / name).unlink(missing_ok=True)  # another run's, beside this run's JSON
     for name, content in {**files, f"{output.name}.json": text}.items():
         write_atomically(out / name, content)
-    shown = request.json_path != "-" and bool(envelope["results"])
+    shown = json_path != "-" and bool(envelope["results"])
     if shown:
         from rich.console import Console
 
@@ -106,15 +112,16 @@ def run(request: Request, output: Output) -> int:
         console.print(output.screen(envelope))
         written = ", ".join(sorted([*files, f"{output.name}.json"]))
         console.print(f"Written to {out}: {written}", highlight=False, markup=False)
-    if request.json_path == "-":
+    if json_path == "-":
         sys.stdout.write(text)
-    elif request.json_path is not None:
-        write_atomically(Path(request.json_path), text)
-    for failure in failures:
+    elif json_path is not None:
+        write_atomically(Path(json_path), text)
+    for failure in envelope["failures"]:
         if not (shown and sys.stdout.isatty()):  # the screen has shown it
-            name = "" if failure.error.startswith(failure.model) else f"{failure.model}: "
-            print(f"probe: {name}{failure.error}", file=sys.stderr)
-    return 1 if failures else 0
+            model, error = failure["model"], failure["error"]
+            name = "" if error.startswith(model) else f"{model}: "
+            print(f"probe: {name}{error}", file=sys.stderr)
+    return 1 if envelope["failures"] else 0
 
 
 def run_models(
@@ -122,7 +129,7 @@ def run_models(
     out: Path,
     result: Callable[[ModelSpec, Measured], Any],
     processes: Processes = ALONE,
-) -> tuple[dict[str, Any], list[Failure]]:
+) -> dict[str, Any]:
     """Measure every model of the request; one that fails becomes a row and the others still run.
 
     Raises:
@@ -135,7 +142,7 @@ def run_models(
     with processes.in_step():
         specs, sources = _opened(request)
         if processes.main:
-            _check_outputs(request, out)
+            check_outputs(out, request.runs, request.json_path)
     options = request.options
     if options.device == "auto" and keeps_to_cpu():
         options = replace(options, device="cpu")
@@ -165,28 +172,23 @@ def run_models(
             refused += [error] if isinstance(error, UsageError) else []
             failures.append(Failure(spec.name, " ".join(str(error).split())))
         except Exception as error:  # one broken model never ends a batch; its traceback is kept
-            failures.append(_unexpected(spec, error, out, keep=processes.main))
+            failures.append(unexpected(spec, error, out, keep=processes.main))
     if len(refused) == len(specs):
         raise refused[0]
-    envelope = {
-        "schema": SCHEMA,
-        "results": results,
-        "failures": [{"model": f.model, "error": f.error} for f in failures],
-    }
-    return envelope, failures
+    return envelope_of(results, failures)
+
+
+def envelope_of(results: list[Any], failures: list[Failure]) -> dict[str, Any]:
+    """The JSON output: what every command writes."""
+    failed = [{"model": one.model, "error": one.error} for one in failures]
+    return {"schema": SCHEMA, "results": results, "failures": failed}
 
 
 def _opened(request: Request) -> tuple[list[ModelSpec], list[Source]]:
     """The models, and the data of each."""
     from probe.data.open import open_data
-    from probe.zoo import load_zoo
 
-    zoo = load_zoo(request.zoo)
-    specs = [zoo.resolve(model, arch=request.arch) for model in request.models]
-    names = [spec.name for spec in specs]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise UsageError(f"{', '.join(repeated)} is named more than once")
+    specs = resolved(request.models, request.arch, request.zoo)
     wanted = [request.data or spec.data or "photos" for spec in specs]
     sources: dict[str, Source] = {
         text: open_data(text, split=request.split, limit=request.limit)
@@ -195,20 +197,34 @@ def _opened(request: Request) -> tuple[list[ModelSpec], list[Source]]:
     return specs, [sources[text] for text in wanted]
 
 
-def _check_outputs(request: Request, out: Path) -> None:
+def resolved(models: Sequence[str], arch: str | None, zoo_file: Path | None) -> list[ModelSpec]:
+    """The models that are named; none may be named twice."""
+    from probe.zoo import load_zoo
+
+    zoo = load_zoo(zoo_file)
+    specs = [zoo.resolve(model, arch=arch) for model in models]
+    names = [spec.name for spec in specs]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UsageError(f"{', '.join(repeated)} is named more than once")
+    return specs
+
+
+def check_outputs(out: Path, runs: Path, json_path: str | None) -> None:
     """Refuse, before anything runs, what could not be written."""
-    if request.json_path not in (None, "-"):
-        path = Path(request.json_path)
+    if json_path is not None and json_path != "-":
+        path = Path(json_path)
         if path.is_dir():
             raise UsageError(f"--json {path} is a folder; name a file")
         if path.exists() and not path.is_file():  # a device would be replaced by a file
             raise UsageError(f"--json {path} is no regular file; - is standard output")
         check_writable(path.absolute().parent)
     check_writable(out)
-    check_writable(request.runs)
+    check_writable(runs)
 
 
-def _unexpected(spec: ModelSpec, error: Exception, out: Path, *, keep: bool) -> Failure:
+def unexpected(spec: ModelSpec, error: Exception, out: Path, *, keep: bool) -> Failure:
+    """A failure that nobody foresaw; with `keep` its traceback goes into a file in `out`."""
     path = out / f"failure-{slug(spec.name)}.txt"
     trace = "".join(traceback.format_exception(error))
     if keep:

@@ -141,6 +141,7 @@ def _model(
         "params": card.params,
         "macs": card.macs,
         "macs_convention": MACS,
+        "interface": card.interface,
         "provenance": dict(card.provenance),
         "readout": card.readout,
         "images": clean.images if clean is not None else 0,

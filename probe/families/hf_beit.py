@@ -6,6 +6,7 @@ from torch import nn
 
 from probe.families.base import Family
 from probe.families.hf_sites import (
+    added_table,
     check_square,
     dotted,
     has,
@@ -17,10 +18,14 @@ from probe.families.hf_sites import (
     plain_anatomy,
     predict_logits,
 )
-from probe.families.positions import scaled_table
-from probe.types import Anatomy, PatchSite, PositionSite
+from probe.families.positions import carried_bias, scaled_table
+from probe.types import Anatomy, Grid, PatchSite, PositionSite
 
 EMBEDDINGS, LAYER, BIAS = "BeitEmbeddings", "BeitLayer", "BeitRelativePositionBias"
+RESIZED = (
+    "bilinear over the offsets, not antialiased, in every run at another size; the class token's "
+    "3 entries kept (transformers BeitRelativePositionBias)"
+)
 
 
 def claims(model: nn.Module) -> bool:
@@ -39,14 +44,25 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """
     name, embeddings = only(model, EMBEDDINGS)
     projection = embeddings.patch_embeddings
-    check_square(pair(projection.image_size), image_size, always=True)
+    own = pair(projection.image_size)
+    check_square(own, image_size, always=True)
     positions = []
     if embeddings.position_embeddings is not None:
         table = dotted(name, "position_embeddings")
-        positions.append(PositionSite("absolute", table, 1, scaled_table(table)))
-    for bias, _ in instances(model, BIAS):
+        positions.append(added_table("absolute", table, 1, patch_grid(own, projection.patch_size)))
+    for bias, module in instances(model, BIAS):
         table = dotted(bias, "relative_position_bias_table")
-        positions.append(PositionSite("relative_bias", table, 0, scaled_table(table)))
+        positions.append(
+            PositionSite(
+                "relative_bias",
+                table,
+                0,
+                scaled_table(table),
+                carry=carried_bias(bias),
+                grid=Grid(*module.window_size),
+                resampling=RESIZED,
+            )
+        )
     return plain_anatomy(
         image_size,
         PatchSite(
@@ -57,6 +73,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         ),
         [block for block, _ in instances(model, LAYER)],
         "layernorm_before",
+        "attention",
         1,
         positions,
         dotted(parent(name), "layernorm"),

@@ -6,17 +6,18 @@ from torch import nn
 
 from probe.families.base import Family
 from probe.families.hf_sites import (
+    added_table,
     dotted,
     has,
     instances,
     only,
+    pair,
     parent,
     patch_grid,
     plain_anatomy,
     predict_logits,
 )
-from probe.families.positions import scaled_table
-from probe.types import Anatomy, PatchSite, PositionSite
+from probe.types import Anatomy, PatchSite
 
 EMBEDDINGS = ("CLIPVisionEmbeddings", "SiglipVisionEmbeddings")
 LAYERS = ("CLIPEncoderLayer", "SiglipEncoderLayer")
@@ -37,6 +38,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     name, embeddings = only(model, *EMBEDDINGS)
     grid = patch_grid(image_size, embeddings.patch_size)
     prefix = embeddings.num_positions - embeddings.num_patches
+    own = patch_grid(pair(embeddings.image_size), embeddings.patch_size)
     table = dotted(name, "position_embedding.weight")
     blocks = [block for block, _ in instances(model, *LAYERS)]
     # CLIP norms its pooled class token alone, so its last block is the last token sequence.
@@ -46,8 +48,9 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         PatchSite(dotted(name, "patch_embedding"), grid, 0, "NCHW"),
         blocks,
         "layer_norm1",
+        "self_attn",
         prefix,
-        [PositionSite("absolute", table, prefix, scaled_table(table))],
+        [added_table("absolute", table, prefix, own)],
         last,
         class_index=0 if prefix else None,
     )

@@ -6,6 +6,7 @@ from torch import nn
 
 from probe.families.base import Family
 from probe.families.hf_sites import (
+    added_table,
     check_square,
     dotted,
     has,
@@ -17,8 +18,7 @@ from probe.families.hf_sites import (
     plain_anatomy,
     predict_logits,
 )
-from probe.families.positions import scaled_table
-from probe.types import Anatomy, PatchSite, PositionSite
+from probe.types import Anatomy, PatchSite
 
 EMBEDDINGS = ("Dinov2Embeddings", "Dinov2WithRegistersEmbeddings")
 LAYERS = ("Dinov2Layer", "Dinov2WithRegistersLayer")
@@ -40,7 +40,8 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """
     name, embeddings = only(model, *EMBEDDINGS)
     projection = embeddings.patch_embeddings
-    check_square(pair(projection.image_size), image_size, always=True)
+    own, smooth = pair(projection.image_size), has(model, EMBEDDINGS[1])
+    check_square(own, image_size, always=True)
     table = dotted(name, "position_embeddings")
     rows = embeddings.position_embeddings.shape[1] - projection.num_patches
     registers = getattr(embeddings, "register_tokens", None)
@@ -50,8 +51,9 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         PatchSite(dotted(name, "patch_embeddings"), grid, 0, "NLC"),
         [block for block, _ in instances(model, *LAYERS)],
         "norm1",
+        "attention",
         rows + (0 if registers is None else registers.shape[1]),
-        [PositionSite("absolute", table, rows, scaled_table(table))],
+        [added_table("absolute", table, rows, patch_grid(own, projection.patch_size), smooth)],
         dotted(parent(name), "layernorm"),
         class_index=0,
     )

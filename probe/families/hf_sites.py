@@ -12,7 +12,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from probe.errors import AnatomyError
-from probe.types import Anatomy, FeatureSite, Grid, PatchSite, PositionSite, TokenSite
+from probe.families.positions import scaled_table
+from probe.types import (
+    Anatomy,
+    FeatureSite,
+    Grid,
+    PatchSite,
+    PositionKind,
+    PositionSite,
+    TokenSite,
+)
+from probe.wiring import AttentionSite
 
 
 def instances(model: nn.Module, *class_names: str) -> list[tuple[str, Any]]:
@@ -101,11 +111,32 @@ def check_square(own_size: tuple[int, int], image_size: tuple[int, int], always:
         )
 
 
+def added_table(
+    kind: PositionKind, table: str, prefix: int, own: Grid, antialiased: bool = False
+) -> PositionSite:
+    """The table that a model adds to its tokens, made for the grid `own` and `prefix` tokens.
+
+    `antialiased` says how its class interpolates it.
+    """
+    how = "antialiased" if antialiased else "not antialiased"
+    kept = "; prefix rows kept" if prefix else ""
+    return PositionSite(
+        kind,
+        table,
+        prefix,
+        scaled_table(table),
+        grid=own,
+        resampling=f"bicubic, {how}, in every run at another size{kept} (transformers "
+        "interpolate_pos_encoding)",
+    )
+
+
 def plain_anatomy(
     image_size: tuple[int, int],
     patches: PatchSite,
     blocks: Sequence[str],
     norm: str,
+    attention: str,
     prefix: int,
     positions: Sequence[PositionSite],
     features: str,
@@ -113,8 +144,8 @@ def plain_anatomy(
 ) -> Anatomy:
     """The anatomy of a pre-norm ViT with one grid, whose blocks hold their first norm as `norm`.
 
-    `prefix` counts the tokens in front of the grid at every block; `features` names the module
-    whose output is the last token sequence.
+    `attention` is what they call their attention; `prefix` counts the tokens in front of the grid
+    at every block; `features` names the module whose output is the last token sequence.
     """
     grid = patches.grid
     return Anatomy(
@@ -129,6 +160,9 @@ def plain_anatomy(
         ),
         positions=tuple(positions),
         features=FeatureSite(features, grid, prefix, "NLC", class_index),
+        attention=tuple(
+            AttentionSite(i, dotted(block, attention)) for i, block in enumerate(blocks)
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from probe.errors import AnatomyError
 from probe.families.base import Family
 from probe.families.hf_sites import (
+    added_table,
     check_square,
     dotted,
     has,
@@ -19,11 +20,13 @@ from probe.families.hf_sites import (
     parent,
     predict_logits,
 )
-from probe.families.positions import bounded_bias, scaled_table
+from probe.families.positions import bounded_bias, carried_index, log_spaced, scaled_table
 from probe.types import Anatomy, FeatureSite, Grid, PatchSite, PositionSite, Side, TokenSite
+from probe.wiring import AttentionSite, Merge
 
 EMBEDDINGS = ("SwinEmbeddings", "Swinv2Embeddings")
 STAGES = ("SwinStage", "Swinv2Stage")
+KEPT = "kept: windows keep their size at every image size (transformers does not resize this table)"
 
 
 def claims(model: nn.Module) -> bool:
@@ -49,6 +52,8 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     patches = PatchSite(dotted(name, "patch_embeddings"), grid, 0, "NLC")
     attn_in: list[TokenSite] = []
     block_out: list[TokenSite] = []
+    attention: list[AttentionSite] = []
+    merges: list[Merge] = []
     for stage_name, stage in instances(model, *STAGES):
         for i, block in enumerate(stage.blocks):
             where = dotted(stage_name, f"blocks.{i}")
@@ -58,8 +63,10 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             side: Side = "input" if post_norm else "output"
             attn_in.append(TokenSite(layer, "attn_in", read, grid, 0, "NLC", side))
             block_out.append(TokenSite(layer, "block_out", where, grid, 0, "NLC"))
+            attention.append(_attention(layer, where, block, grid))
         if stage.downsample is not None:
             grid = Grid(ceil(grid.rows / 2), ceil(grid.cols / 2))
+            merges.append(Merge(len(attn_in), 2, 2))
     last = dotted(parent(name), "layernorm")
     return Anatomy(
         image_size=image_size,
@@ -68,6 +75,18 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         block_out=tuple(block_out),
         positions=(*_absolute(model, name, embeddings, image_size), *_biases(model)),
         features=FeatureSite(last, grid, 0, "NLC", None) if _has_module(model, last) else None,
+        attention=tuple(attention),
+        merges=tuple(merges),
+    )
+
+
+def _attention(layer: int, where: str, block: Any, grid: Grid) -> AttentionSite:
+    """Windows as wide as the grid are not shifted; Swin decides so in every run."""
+    side, shift = int(block.window_size), int(block.shift_size)
+    if min(grid.rows, grid.cols) <= side:
+        side, shift = min(grid.rows, grid.cols), 0
+    return AttentionSite(
+        layer, dotted(where, "attention"), (side, side), (shift, shift), "attention_mask"
     )
 
 
@@ -93,7 +112,7 @@ def _absolute(
         )
     check_square(_own_size(projection), image_size, always=False)
     table = dotted(name, "position_embeddings")
-    return [PositionSite("absolute", table, 0, scaled_table(table))]
+    return [added_table("absolute", table, 0, Grid(*projection.grid_size))]
 
 
 def _own_size(projection: Any) -> tuple[int, int]:
@@ -103,12 +122,35 @@ def _own_size(projection: Any) -> tuple[int, int]:
 
 def _biases(model: nn.Module) -> list[PositionSite]:
     sites = []
-    for bias, _ in instances(model, "SwinRelativePositionBias"):
+    for bias, module in instances(model, "SwinRelativePositionBias"):
         table = dotted(bias, "relative_position_bias_table")
-        sites.append(PositionSite("relative_bias", table, 0, scaled_table(table)))
-    for attention, _ in instances(model, "Swinv2SelfAttention"):
+        index = carried_index(dotted(bias, "relative_position_index"))
+        sites.append(
+            PositionSite(
+                "relative_bias",
+                table,
+                0,
+                scaled_table(table),
+                carry=index,
+                grid=Grid(*module.window_size),
+                resampling=KEPT,
+            )
+        )
+    for attention, module in instances(model, "Swinv2SelfAttention"):
         mlp = dotted(attention, "continuous_position_bias_mlp")
-        sites.append(PositionSite("relative_bias", mlp, 0, bounded_bias(), max_alpha=1.0))
+        index = carried_index(dotted(attention, "relative_position_index"))
+        sites.append(
+            PositionSite(
+                "relative_bias",
+                mlp,
+                0,
+                bounded_bias(),
+                max_alpha=1.0,
+                carry=index,
+                grid=Grid(*module.window_size),
+                resampling=log_spaced(module.pretrained_window_size),
+            )
+        )
     return sites
 
 

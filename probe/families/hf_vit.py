@@ -6,6 +6,7 @@ from torch import nn
 
 from probe.families.base import Family
 from probe.families.hf_sites import (
+    added_table,
     check_square,
     dotted,
     has,
@@ -17,8 +18,8 @@ from probe.families.hf_sites import (
     plain_anatomy,
     predict_logits,
 )
-from probe.families.positions import scaled_table, table_kind
-from probe.types import Anatomy, PatchSite, PositionSite
+from probe.families.positions import table_kind
+from probe.types import Anatomy, PatchSite
 
 EMBEDDINGS = ("ViTEmbeddings", "DeiTEmbeddings", "ViTMSNEmbeddings", "ViTMAEEmbeddings")
 LAYERS = ("ViTLayer", "DeiTLayer", "ViTMSNLayer", "ViTMAELayer")
@@ -37,7 +38,8 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """
     name, embeddings = only(model, *EMBEDDINGS)
     projection = embeddings.patch_embeddings
-    check_square(pair(projection.image_size), image_size, always=False)
+    own = pair(projection.image_size)
+    check_square(own, image_size, always=False)
     table = dotted(name, "position_embeddings")
     prefix = embeddings.position_embeddings.shape[1] - projection.num_patches
     grid = patch_grid(image_size, projection.patch_size)
@@ -52,8 +54,9 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         PatchSite(dotted(name, "patch_embeddings"), grid, 0, "NLC"),
         blocks,
         "layernorm_before",
+        "attention",
         prefix,
-        [PositionSite(kind, table, prefix, scaled_table(table))],
+        [added_table(kind, table, prefix, patch_grid(own, projection.patch_size))],
         dotted(trunk, "layernorm"),
         class_index=0,
     )

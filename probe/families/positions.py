@@ -8,6 +8,8 @@ bias of zero, the identity rotation.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from math import isqrt
 from typing import Any
 
 import torch
@@ -15,10 +17,14 @@ from torch import Tensor, nn
 
 from probe.errors import AnatomyError
 from probe.hooks import submodule
-from probe.types import EditOutput, PositionKind, SwapTensors
+from probe.types import PositionKind
+from probe.wiring import CarryOutput, CarryTensors, EditOutput, SwapTensors
 
 # A sin-cos row of C entries holds C/2 pairs with sin^2 + cos^2 = 1; learned rows never all do.
 _SINCOS_TOLERANCE = 1e-3
+
+# How timm resizes a bias table, per head.
+GEOMETRIC = "linear between offsets in geometric progression (timm resize_rel_pos_bias_table)"
 
 
 def table_kind(table: Tensor, prefix: int) -> PositionKind:
@@ -61,6 +67,16 @@ def bounded_bias() -> EditOutput:
     return EditOutput(edit)
 
 
+def log_spaced(pretrained: Sequence[int]) -> str:
+    """How Swin V2's bias comes about at another size, by the window (rows, cols) of pretraining."""
+    rows, cols = pretrained
+    by = f"the pretraining window of {rows} x {cols}" if rows > 0 else "the window itself"
+    return (
+        "kept: windows keep their size (the MLP takes log-spaced offsets, normalised by "
+        f"{by}, so that another window needs no resizing)"
+    )
+
+
 def rotary_bands(where: str) -> SwapTensors:
     """Scale the angles of timm's `RotaryEmbeddingCat`: its `bands`, and the table built from them.
 
@@ -101,6 +117,45 @@ def rotary_periods(where: str) -> SwapTensors:
         return new
 
     return SwapTensors(tensors)
+
+
+def carried_rows(*names: str) -> CarryTensors:
+    """Move rotations with their tokens: the first axis of each tensor is the patch tokens'."""
+
+    def tensors(model: nn.Module, order: Tensor) -> dict[str, Tensor]:
+        return {name: _tensor(model, name)[order] for name in names}
+
+    return CarryTensors(tensors)
+
+
+def carried_index(name: str) -> CarryTensors:
+    """Move a bias with its tokens through the index (T, T), or (T * T,), into its table.
+
+    Rows and columns beyond those of `order` belong to prefix tokens, in front, and stay.
+    """
+
+    def tensors(model: nn.Module, order: Tensor) -> dict[str, Tensor]:
+        index = _tensor(model, name)
+        square = index.reshape(isqrt(index.numel()), -1)
+        whole = _with_prefix(order, len(square))
+        return {name: square[whole][:, whole].reshape(index.shape)}
+
+    return CarryTensors(tensors)
+
+
+def carried_bias(module: str) -> CarryOutput:
+    """Move a bias with its tokens through the output (..., T, T) of the module that makes it."""
+
+    def edit(bias: Tensor, order: Tensor) -> Tensor:
+        whole = _with_prefix(order, bias.shape[-1])
+        return bias[..., whole, :][..., whole]
+
+    return CarryOutput(module, edit)
+
+
+def _with_prefix(order: Tensor, tokens: int) -> Tensor:
+    prefix = tokens - len(order)
+    return torch.cat([torch.arange(prefix), order + prefix])
 
 
 def _tensor(model: nn.Module, name: str) -> Tensor:

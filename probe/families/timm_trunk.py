@@ -21,6 +21,7 @@ from probe.types import (
     Side,
     TokenSite,
 )
+from probe.wiring import AttentionSite
 
 Kind = TypeVar("Kind", bound=nn.Module)
 
@@ -84,7 +85,21 @@ def added_table(module: Any, prefix: int) -> tuple[PositionSite, ...]:
             f"tokens and {prefix} prefix tokens; the table does not fit the model"
         )
     kind = table_kind(table, rows)
-    return (PositionSite(kind, "pos_embed", prefix=rows, rescale=scaled_table("pos_embed")),)
+    again = (
+        " and in every run at another size" if getattr(module, "dynamic_img_size", False) else ""
+    )
+    return (
+        PositionSite(
+            kind,
+            "pos_embed",
+            prefix=rows,
+            rescale=scaled_table("pos_embed"),
+            grid=Grid(*module.patch_embed.grid_size),
+            resampling=f"bicubic, antialiased, when the checkpoint is loaded{again}; prefix rows "
+            "kept (timm resample_abs_pos_embed; FlexiViT and RADIO checkpoints: bilinear, not "
+            "antialiased)",
+        ),
+    )
 
 
 def flat_anatomy(
@@ -105,13 +120,16 @@ def flat_anatomy(
         side: Side = "input" if from_input else "output"
         return TokenSite(layer, point, name, patches.grid, prefix, "NLC", side)
 
-    attn_in, block_out = [], []
+    attn_in, block_out, attention = [], [], []
     for layer, block in enumerate(module.blocks):
         name = f"blocks.{layer}"
         norm = attention_norm(block)
         fed_by = name if norm is None else f"{name}.{norm}"
         attn_in.append(site(layer, "attn_in", fed_by, from_input=norm is None))
         block_out.append(site(layer, "block_out", name))
+        # Parallel blocks compute their attention themselves.
+        inner = f"{name}.attn" if isinstance(getattr(block, "attn", None), nn.Module) else name
+        attention.append(AttentionSite(layer, inner))
     has_class = getattr(module, "cls_token", None) is not None
     return Anatomy(
         image_size=image_size,
@@ -120,4 +138,5 @@ def flat_anatomy(
         block_out=tuple(block_out),
         positions=added_table(module, prefix) + other_positions,
         features=FeatureSite("norm", patches.grid, prefix, "NLC", 0 if has_class else None),
+        attention=tuple(attention),
     )

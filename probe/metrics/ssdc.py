@@ -195,30 +195,39 @@ class SSDCStatistic:
                 self._null_ranks[layer] = ranks if earlier is None else earlier + ranks
 
     def finalise(self) -> list[LayerSSDC]:
-        """SSDC of every layer, with its leave-one-out values and null values."""
-        found: dict[int, LayerSSDC] = {}
-        for grid in dict.fromkeys(self.grids):
-            shared = self._ranks[grid]
-            layers = [layer for layer, g in enumerate(self.grids) if g == grid]
-            measured = {layer: self._measure(layer, shared.ranker) for layer in layers}
-            ranks = {i: m.ranks for i, m in measured.items() if m.ranks is not None}
-            null: dict[int, NDArray[np.float64]] = {}
-            if ranks:
-                matrices = np.stack(list(ranks.values()))
-                values = null_values(shared.ranker, matrices, self._seed, self._draw)
-                null = dict(zip(ranks, values, strict=True))
-            for layer in layers:
-                found[layer] = LayerSSDC(
-                    grid=grid,
-                    value=measured[layer].value,
-                    leave_one_out=measured[layer].replicates,
-                    null=null.get(layer, np.empty(0)),
-                    pairs=shared.ranker.pairs,
-                    subset=None if shared.subset is None else len(shared.subset),
-                    reason=measured[layer].reason,
-                    maps=None if measured[layer].ranks is None else self._maps(layer, shared),
-                )
-        return [found[layer] for layer in range(len(self.grids))]
+        """SSDC of every layer, with leave-one-out and null values."""
+        from probe.metrics.finish import finalise_together
+
+        return finalise_together([self])[0]
+
+    @property
+    def relabelled_alike(self) -> tuple[int, int, int]:
+        """Equal where relabellings and ranked grids are shared."""
+        return self._seed, self._draw, id(self._ranks)
+
+    def measured_on(self, grid: Grid) -> dict[int, Measured]:
+        """The layers with this grid, before their null values."""
+        layers = [layer for layer, own in enumerate(self.grids) if own == grid]
+        return {layer: self._measure(layer, self._ranks[grid].ranker) for layer in layers}
+
+    def null_on(self, grid: Grid, ranks: list[NDArray[np.float32]]) -> list[NDArray[np.float64]]:
+        """Null values (M, R) of sets of unit ranks (M, pairs) of layers with this grid."""
+        return null_values(self._ranks[grid].ranker, ranks, self._seed, self._draw)
+
+    def layer(self, index: int, measured: Measured, null: NDArray[np.float64]) -> LayerSSDC:
+        """One finished layer."""
+        grid = self.grids[index]
+        shared = self._ranks[grid]
+        return LayerSSDC(
+            grid=grid,
+            value=measured.value,
+            leave_one_out=measured.replicates,
+            null=null,
+            pairs=shared.ranker.pairs,
+            subset=None if shared.subset is None else len(shared.subset),
+            reason=measured.reason,
+            maps=None if measured.ranks is None else self._maps(index, shared),
+        )
 
     def _maps(self, layer: int, shared: GridRanks) -> NDArray[np.uint8] | None:
         sums = self._similarity[layer]
@@ -231,7 +240,7 @@ class SSDCStatistic:
         grey: NDArray[np.uint8] = np.rint((np.clip(cosines, -1, 1) + 1) / 2 * 255).astype(np.uint8)
         return grey.reshape(len(tokens), -1)
 
-    def _measure(self, layer: int, ranker: PairRanker) -> _Measured:
+    def _measure(self, layer: int, ranker: PairRanker) -> Measured:
         used = np.flatnonzero(self._counts[layer])
         images = int(self._counts[layer].sum())
         if ranker.degenerate:
@@ -242,7 +251,7 @@ class SSDCStatistic:
             return self._measure_images(layer, images, used)
         return self._measure_similarity(layer, images, used, ranker)
 
-    def _measure_images(self, layer: int, images: int, used: NDArray[np.int64]) -> _Measured:
+    def _measure_images(self, layer: int, images: int, used: NDArray[np.int64]) -> Measured:
         lost = int(self._undefined[layer])
         if lost:
             return _undefined(f"undefined for {lost} of {images} images: {CONSTANT}")
@@ -251,31 +260,33 @@ class SSDCStatistic:
         total, rest = sums.sum(), images - self._counts[layer, used]
         with np.errstate(invalid="ignore", divide="ignore"):
             replicates = (total - sums[used]) / rest  # one group alone: 0 / 0, no replicate
-        return _Measured(float(total / images), replicates, ranks / np.float32(images), None)
+        return Measured(float(total / images), replicates, ranks / np.float32(images), None)
 
     def _measure_similarity(
         self, layer: int, images: int, used: NDArray[np.int64], ranker: PairRanker
-    ) -> _Measured:
+    ) -> Measured:
         sums = self._similarity[layer]
         assert sums is not None
         pairs = self._ranks[self.grids[layer]].half.pairs.to(sums.device)
         by_group = sums.index_select(1, pairs).cpu().numpy()
-        exact = by_group.astype(np.float64)
-        whole = exact.sum(0)
+        whole = np.add.reduce(by_group, axis=0, dtype=np.float64)
         value, ranks = ranker.ranks((whole / images).astype(by_group.dtype))
         if np.isnan(value):
             return _undefined(CONSTANT)
-        replicates = np.full(len(used), np.nan)
-        for place, group in enumerate(used):
+
+        def without(group: int) -> float:
             rest = images - int(self._counts[layer, group])
-            if rest:
-                without = (whole - exact[group]) / rest
-                replicates[place] = ranker.correlation(without.astype(by_group.dtype))
-        return _Measured(value, replicates, ranks, None)
+            if not rest:
+                return float("nan")
+            left = (whole - by_group[group]) / rest
+            return ranker.correlation(left.astype(by_group.dtype))
+
+        replicates = np.array(list(self._pool.map(without, used)))
+        return Measured(value, replicates, ranks, None)
 
 
 @dataclass(frozen=True)
-class _Measured:
+class Measured:
     """Value, replicates and unit ranks of one layer, or the reason why there are none."""
 
     value: float
@@ -284,5 +295,5 @@ class _Measured:
     reason: str | None
 
 
-def _undefined(reason: str) -> _Measured:
-    return _Measured(float("nan"), np.empty(0), None, reason)
+def _undefined(reason: str) -> Measured:
+    return Measured(float("nan"), np.empty(0), None, reason)

@@ -22,14 +22,22 @@ _BOOTSTRAP_STREAM = 0x7A6F6F62  # keep these draws apart from every other use of
 _PERMUTATION_STREAM = 0x7A6F6F70
 
 
-def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def spearman(
+    x: NDArray[np.float64], y: NDArray[np.float64], counts: NDArray[np.int64] | None = None
+) -> float:
     """Spearman correlation of x and y (n,), average ranks for ties; NaN where a side is constant.
+
+    Args:
+        x: (n,) one number of every item.
+        y: (n,) another.
+        counts: (n,) how often each item is there, once by default.
 
     Raises:
         ValueError: unless both are finite and of one length.
     """
     x, y = _checked(x, y)
-    return float(_correlations(np.ones((1, len(x)), dtype=np.int64), x, y)[0])
+    times = np.ones(len(x), dtype=np.int64) if counts is None else counts
+    return float(_correlations(times[None], x, y)[0])
 
 
 def bootstrap_spearman(

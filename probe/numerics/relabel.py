@@ -9,6 +9,8 @@ Cancer Research 27 (1967).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -33,15 +35,15 @@ def generator(seed: int, *key: int) -> np.random.Generator:
 
 
 def null_values(
-    ranker: PairRanker, ranks: NDArray[np.float32], seed: int, draw: int = 0
-) -> NDArray[np.float64]:
-    """SSDC of relabelled matrices: (M, R), R = `relabelling_count(tokens)`.
+    ranker: PairRanker, parts: Sequence[NDArray[np.float32]], seed: int, draw: int = 0
+) -> list[NDArray[np.float64]]:
+    """SSDC of relabelled matrices: (M, R) per part, R = `relabelling_count(tokens)`.
 
     Args:
         ranker: the grid's ranked distances.
-        ranks: (M, pairs) unit ranks of M similarity matrices, as `PairRanker.ranks` gives them, or
-            means of such over images. The same R relabellings serve all M, so their null values
-            are paired.
+        parts: each (M, pairs), unit ranks of M similarity matrices, as `PairRanker.ranks` gives
+            them, or means of such over images. The same R relabellings serve all, so their null
+            values are paired; a part's do not depend on what other parts there are.
         seed: with `draw`, names the relabellings.
         draw: number of the permutation draw whose matrices these are.
     """
@@ -50,18 +52,22 @@ def null_values(
     permutations = generator(seed, draw, tokens)
     distances = torch.from_numpy(ranker.distance_matrix())
     rows, cols = (torch.from_numpy(index) for index in ranker.upper)
-    matrices = torch.zeros(len(ranks), tokens, tokens)
-    matrices[:, rows, cols] = torch.from_numpy(np.ascontiguousarray(ranks))
-    flat = matrices.flatten(1)  # the lower half is zero: each pair counts once
-    values = np.empty((len(ranks), count))
+    flat = []
+    for ranks in parts:
+        matrices = torch.zeros(len(ranks), tokens, tokens)
+        matrices[:, rows, cols] = torch.from_numpy(np.ascontiguousarray(ranks))
+        flat.append(matrices.flatten(1))  # the lower half is zero: each pair counts once
+    found = [np.empty((len(ranks), count)) for ranks in parts]
     step = max(1, min(64, 2**23 // tokens**2))
     for start in range(0, count, step):
         chunk = []
         for _ in range(start, min(start + step, count)):
             order = torch.from_numpy(permutations.permutation(tokens))
             chunk.append(distances.index_select(0, order).index_select(1, order).flatten())
-        values[:, start : start + len(chunk)] = (flat @ torch.stack(chunk).T).numpy()
-    return values
+        stacked = torch.stack(chunk).T
+        for values, matrix in zip(found, flat, strict=True):
+            values[:, start : start + len(chunk)] = (matrix @ stacked).numpy()
+    return found
 
 
 class ImageRelabelling:

@@ -21,7 +21,14 @@ from probe.report.zoo_facts import (
     sigmas,
     unscaled,
 )
-from probe.report.zoo_prose import HOW_TO_READ, cost, hardware_lines, provenance, published
+from probe.report.zoo_prose import (
+    HOW_TO_READ,
+    cost,
+    hardware_lines,
+    interface_lines,
+    provenance,
+    published,
+)
 
 TOGETHER = 4  # corruptions whose FS and agreement share a table
 SCALARS = {"anchoring": "anchoring", "delta_ssdc_rpi": "delta SSDC"}
@@ -55,7 +62,8 @@ def report_markdown(report: Json, hardware: Json | None = None) -> str:
         lines += ["", "## Failures", ""]
         failed = [[code(f["model"]), code(f["error"])] for f in report["failures"]]
         lines += table(["model", "reason"], failed)
-    for section in (published(report), cost(report), hardware_lines(hardware, report)):
+    sections = (published, interface_lines, cost)
+    for section in (*(one(report) for one in sections), hardware_lines(hardware, report)):
         lines += ["", *section] if section else []
     lines += ["", "## How to read this", "", *HOW_TO_READ]
     section = provenance(report)

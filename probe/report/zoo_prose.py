@@ -7,6 +7,7 @@ from typing import Any
 
 from probe.report.format import DASH, Footnotes, counted, grid_text, number
 from probe.report.gfm import code, folded, link, prose, table
+from probe.report.interface import HEAD, WORDS, interface_notes, interface_rows
 
 GIB = 2**30
 SKIPPED = 5  # images that are named
@@ -101,6 +102,18 @@ def cost(report: Json) -> Lines:
     ]
     lines += ["", "## Analytic cost, not measured", ""]
     return lines + table(["model", "GMACs per image", "counted as"], counted_macs)
+
+
+def interface_lines(report: Json) -> Lines:
+    """What the interface of every model loses, keeps and reaches; nothing where unaudited."""
+    rows = interface_rows(report)
+    if not rows:
+        return []
+    lines = ["## Interface, exact algebra", ""]
+    lines += table(list(HEAD), [[code(row[0]), *row[1:]] for row in rows], right=7)
+    lines += ["", prose(WORDS)]
+    notes = [f"- {prose(note)}" for note in interface_notes(report)]
+    return lines + (["", *notes] if notes else [])
 
 
 def hardware_lines(hardware: Json | None, report: Json) -> Lines:

@@ -13,7 +13,8 @@ from probe.errors import AnatomyError, NoEffect, NotApplicable, UsageError
 from probe.families.base import families, family_of
 from probe.hooks import observe, submodule
 from probe.interventions import permute_patches, scale_positions
-from probe.types import EditOutput, Grid, LoadedModel, TokenSite
+from probe.types import Grid, LoadedModel, TokenSite
+from probe.wiring import EditOutput
 from tests.families.tiny import (
     IMAGES,
     MAKERS,

@@ -18,7 +18,8 @@ from probe.families.positions import (
     table_kind,
 )
 from probe.interventions import scale_positions
-from probe.types import LoadedModel, SwapTensors
+from probe.types import LoadedModel
+from probe.wiring import SwapTensors
 from tests.families.tiny import fresh
 from tests.families.tiny_timm import sincos_vit
 

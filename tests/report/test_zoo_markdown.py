@@ -131,6 +131,7 @@ def test_evidence_levels_stand_in_sections_of_their_own() -> None:
         "Statistics over models",
         "Failures",
         "Published figures",
+        "Interface, exact algebra",
         "Read off the architecture, exact",
         "Analytic cost, not measured",
         "Measured on this hardware",

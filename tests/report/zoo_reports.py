@@ -26,6 +26,23 @@ NAMES = (
     *("dinov2_small_reg4", "hf_vit_base", "vit_betwixt_rope_reg4_gap", "pvt_v2_b2", "beit_base"),
 )
 
+INTERFACE: dict[str, Any] = {
+    "patch": {
+        "stem": "patch", "dim": 768, "width": 384, "rank": 384, "nullity": 384,
+        "nullity_bound": 384, "tolerance": 9e-5, "condition": 5.6,
+    },
+    "symmetry": {
+        "defect_without_position": 3e-7, "defect_with_position": 0.25, "defect_joint": 2e-7,
+        "defect_within_windows": None, "remains": None, "reason": None,
+    },
+    "tolerance": 4.6e-5,
+    "attention": {
+        "stages": [{"grid": [14, 14], "blocks": [{"pairs": 38416, "allowed": 38416}]}],
+        "blocks_until_all_reached": 1,
+    },
+    "left_out": [],
+}  # fmt: skip
+
 
 def scalar(value: float | None, half: float = 0.02, reason: str | None = None) -> Json:
     if value is None or reason is not None:
@@ -144,6 +161,7 @@ def model(
         "params": 22_050_664 + index,
         "macs": 4_608_338_304 if index % 4 else None,
         "macs_convention": "multiply-adds of one forward pass, attention included",
+        "interface": INTERFACE,
         "provenance": {
             "pretraining": "ImageNet-1k, supervised",
             "licence": "apache-2.0",

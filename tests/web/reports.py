@@ -38,6 +38,23 @@ SETTINGS = {
     "versions": {"probe": "0.1.0", "torch": "2.14.1", "timm": "1.0.31"},
 }
 
+INTERFACE: dict[str, Any] = {
+    "patch": {
+        "stem": "patch", "dim": 768, "width": 384, "rank": 384, "nullity": 384,
+        "nullity_bound": 384, "tolerance": 9e-5, "condition": 5.6,
+    },
+    "symmetry": {
+        "defect_without_position": 3e-7, "defect_with_position": 0.25, "defect_joint": 2e-7,
+        "defect_within_windows": None, "remains": None, "reason": None,
+    },
+    "tolerance": 4.6e-5,
+    "attention": {
+        "stages": [{"grid": [14, 14], "blocks": [{"pairs": 38416, "allowed": 38416}]}],
+        "blocks_until_all_reached": 1,
+    },
+    "left_out": [],
+}  # fmt: skip
+
 
 def scalar(value: float | None, half: float | None = 0.02, reason: str | None = None) -> dict:
     if value is None:
@@ -138,6 +155,7 @@ def _model(
         "params": 22_050_664 + 3_000_000 * i,
         "macs": None if i % 7 == 4 else 4_608_338_304 + 700_000_000 * i,
         "macs_convention": "multiply-adds of matrix products and attention, one image",
+        "interface": INTERFACE,
         "provenance": {
             "pretraining": "ImageNet-1k, supervised",
             "licence": "apache-2.0",

@@ -21,6 +21,7 @@ from probe.report.format import (
     plain,
     span,
 )
+from probe.report.interface import HEAD, WORDS, interface_notes, interface_rows
 from probe.report.web.charts import chart_data
 from probe.report.web.maps import packed_maps
 from probe.report.web.table import breakable, corruption_labels, model_table
@@ -68,6 +69,10 @@ def page(report: Mapping[str, Any], hardware: Mapping[str, Any] | None = None) -
             table=model_table(report),
             statistics=statistics_rows(report),
             hardware=hardware_rows(report, hardware),
+            interface=interface_rows(report),
+            interface_head=HEAD,
+            interface_notes=interface_notes(report),
+            interface_words=WORDS,
             machine=None if hardware is None else hardware["machine"],
             maps=maps,
             policy=policy,

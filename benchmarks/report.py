@@ -1,0 +1,172 @@
+"""Cost of `probe report`: over the bare passes of its models, and of a large zoo's second run.
+
+    python -m benchmarks.report [--images 256] [--out benchmarks/results]
+
+First, three random networks on image files: planning, loading, decoding, corrupting, measuring and
+rendering over the forward passes of the unmodified modules on ready batches. Then 60 names over
+twelve architectures: the command again with nothing new, rendering alone, and the page's size.
+Cost: about 25 minutes on two cores. Expected: every row holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.battery import write_images
+from benchmarks.measure import report, seconds
+from probe.cli.report_batch import Batch, Request, measure_missing, planned
+from probe.cli.report_files import write_report
+from probe.corruptions import suite
+from probe.data.loader import batches
+from probe.data.open import open_data
+from probe.data.preprocess import normalise
+from probe.loading import load_model, required_preprocess
+from probe.plan import ReportChoices, Settings
+from probe.session import LoadOptions
+from probe.types import ModelSpec
+from probe.zoo import load_zoo
+
+BATCH = 32
+MODELS = ("deit_tiny", "deit_small", "swin_tiny")
+NAMES = 60
+ARCHITECTURES = (
+    "deit_tiny_patch16_224",
+    "deit_tiny_distilled_patch16_224",
+    "vit_tiny_patch16_224",
+    "vit_small_patch32_224",
+    "vit_base_patch32_224",
+    "vit_small_patch16_rope_224",
+    "flexivit_small",
+    "eva02_tiny_patch14_224",
+    "swin_tiny_patch4_window7_224",
+    "swinv2_tiny_window8_256",
+    "eva02_small_patch14_224",
+    "beit_base_patch16_224",
+)
+
+
+def request(data: str, folder: Path) -> Request:
+    """The default report of `MODELS` with random weights."""
+    zoo = load_zoo(None)
+    corruptions = tuple(str(one) for one in suite("default"))
+    return Request(
+        specs=tuple(zoo.resolve(name) for name in MODELS),
+        name="benchmark",
+        title="benchmark",
+        protocol="default",
+        against=None,
+        data=data,
+        split=None,
+        limit=None,
+        choices=ReportChoices(corruptions=corruptions, dosed=corruptions[:1]),
+        settings=Settings(batch_size=BATCH),
+        options=LoadOptions(random_init=True),
+        runs=folder / "runs",
+        fresh=False,
+        out=folder / "out",
+        hardware=False,
+    )
+
+
+def whole(wanted: Request) -> Batch:
+    batch = planned(wanted)
+    measure_missing(batch)
+    if write_report(batch, None, None):
+        raise SystemExit("a model failed; its report says why")
+    return batch
+
+
+def bare(spec: ModelSpec, data: str, tasks: int) -> float:
+    """Seconds of `tasks` forward passes of the unmodified module over ready batches."""
+    model = load_model(spec, random_init=True)
+    preprocess = required_preprocess(model)
+    ready = [
+        normalise(batch.images, preprocess, torch.float32, torch.device("cpu"))
+        for batch in batches(open_data(data), preprocess, BATCH)
+    ]
+
+    def run() -> None:
+        with torch.inference_mode():
+            for _ in range(tasks):
+                for images in ready:
+                    model.module(images)
+
+    model.module(ready[0])  # warm up
+    return seconds(run)
+
+
+def over_bare(data: str, folder: Path) -> dict[str, Any]:
+    """The whole report over the sum of the bare passes of its models."""
+    wanted = request(data, folder)
+    kept: list[Batch] = []
+    ours = seconds(lambda: kept.append(whole(wanted)))
+    passes = [entry.passes for entry in kept[0].entries]
+    if any(one.task.last_layer is not None for part in passes for one in part):
+        raise SystemExit("a pass stops early, so a bare pass is no measure of it")
+    times = [bare(spec, data, len(part)) for spec, part in zip(wanted.specs, passes, strict=True)]
+    return {
+        "ratio": ours / sum(times),
+        "passes": [len(part) for part in passes],
+        "seconds": ours,
+        "baseline_seconds": dict(zip(MODELS, times, strict=True)),
+    }
+
+
+def large_zoo(folder: Path) -> tuple[float, float, float]:
+    """(seconds of a second run, seconds of rendering, megabytes of the page) of 60 names."""
+    zoo = folder / "zoo.yaml"
+    lines = [
+        f"  m{number:02}_{ARCHITECTURES[number % len(ARCHITECTURES)]}: "
+        f"{{source: 'timm:{ARCHITECTURES[number % len(ARCHITECTURES)]}'}}"
+        for number in range(NAMES)
+    ]
+    zoo.write_text("models:\n" + "\n".join(lines) + "\n")
+    names = [line.split(":")[0].strip() for line in lines]
+    out = folder / "large"
+    command = [sys.executable, "-m", "probe", "report", *names, "--zoo", str(zoo)]
+    command += ["--random-init", "--limit", "4", "--runs", str(folder / "many"), "--out", str(out)]
+
+    def run(*more: str) -> float:
+        return seconds(lambda: subprocess.run(more, check=True, capture_output=True))
+
+    run(*command)
+    again = min(run(*command) for _ in range(3))
+    render = [*command[:4], "--render-only", str(folder / "many"), "--out", str(out)]
+    rendered = min(run(*render) for _ in range(2))
+    return again, rendered, (out / "index.html").stat().st_size / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+
+    def row(what: str, value: float, limit: float, **more: Any) -> None:
+        rows.append({"what": what, "value": value, "limit": limit, "at_most": True} | more)
+        print(f"{what}: {value:.4g}", flush=True)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "images").mkdir()
+        write_images(folder / "images", options.images)
+        timing = over_bare(str(folder / "images"), folder)
+        what = f"a report over {len(MODELS)} models over the sum of their bare passes"
+        row(what, timing.pop("ratio"), 1.10, images=options.images, **timing)
+        again, rendered, size = large_zoo(folder)
+        row(f"a second run of {NAMES} models, seconds", again, 5)
+        row(f"rendering {NAMES} models, seconds", rendered, 10)
+        row(f"the page of {NAMES} models, MB", size, 8)
+    report("report", rows, options.out)
+
+
+if __name__ == "__main__":
+    main()
