@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ COUNT = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"
 RANK = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 LOCAL_RANK = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
 
+LETTING_GO = 0.2  # seconds; it takes less than a thousandth
 PATIENCE = timedelta(days=7)  # one share may take hours longer than another
 
 
@@ -122,6 +124,15 @@ class Group(Processes):
             self._exchange(None, error)
         self.exchange(None)
 
+    def leave(self) -> None:
+        """End the group before the interpreter ends.
+
+        A thread of gloo lets go of the tensors of the last exchange when it comes to it. It needs
+        the interpreter for that, and aborts the process where that is gone.
+        """
+        self._dist.destroy_process_group()
+        time.sleep(LETTING_GO)
+
     def _alarm(self) -> str:
         return f"alarm{self._met}"
 
@@ -161,7 +172,7 @@ def processes_of_launch() -> Processes:
     if torch.cuda.is_available() and not keeps_to_cpu():
         torch.cuda.set_device(_number(LOCAL_RANK, rank) % torch.cuda.device_count())
     group = Group(rank, count)
-    atexit.register(torch.distributed.destroy_process_group)
+    atexit.register(group.leave)
     return group
 
 

@@ -51,7 +51,7 @@ def tasks(
         int,
         typer.Option(
             help="Scenes per seed that a readout is made with, spread over the levels; a fifth of "
-            "them only chooses C.",
+            "them chooses C.",
             rich_help_panel=opt.MEASURE,
         ),
     ] = 320,
@@ -90,8 +90,9 @@ def tasks(
 
     Object scale, alignment with the patch grid, a relation at a distance, arrangement of patches.
 
-    Scenes are drawn at the model's own size, on its patch grid; a model without positions must be
-    at chance in the last task.
+    Scenes are drawn at the model's own size and on its patch grid, so that nothing is resized.
+
+    A model without positions must be at chance in the last task.
     """
     from probe.cli.batch import Output, size_of
     from probe.cli.each import EachRequest, folder_of, run_each

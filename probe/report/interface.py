@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from probe.report.format import DASH
+from probe.report.format import DASH, number
 
 HEAD = (
     "model",
@@ -17,6 +17,7 @@ HEAD = (
     "pairs of layer 0",
     "blocks until all reached",
 )
+SHOWN = 0.0005  # smaller ones would be printed as .000
 WORDS = (
     "Lost directions: pixel directions of a patch that no token sees, of all its coordinates. "
     "Defect: how far the worst block is from commuting with permutations of its tokens, relative "
@@ -72,4 +73,6 @@ def _defect(defects: Json | None, name: str, tolerance: float) -> str:
     value = None if defects is None else defects[name]
     if value is None:
         return DASH
-    return "0" if value < tolerance else f"{value:.2g}"
+    if value < tolerance:
+        return "0"
+    return number(value) if value >= SHOWN else f"{value:.0e}"
