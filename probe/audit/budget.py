@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -62,14 +63,15 @@ def activation_bytes(model: LoadedModel) -> tuple[int | None, str | None]:
     parameters = list(model.module.parameters())
     own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     own |= {buffer.untyped_storage().data_ptr() for buffer in model.module.buffers()}
-    kept: dict[int, Tensor] = {}  # holding them keeps their storages from being used again
+    # A weak reference keeps a storage's address from being used again, not its memory.
+    kept: dict[int, tuple[StorageWeakRef, int]] = {}
     asked = [parameter.requires_grad for parameter in parameters]
 
-    def keep(tensor: Tensor) -> Tensor:
-        place = tensor.untyped_storage().data_ptr()
-        if place not in own:
-            kept[place] = tensor
-        return tensor
+    def keep(tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            reference = StorageWeakRef(storage)
+            kept.setdefault(reference.cdata, (reference, storage.nbytes()))
 
     try:
         for parameter in parameters:
@@ -77,7 +79,7 @@ def activation_bytes(model: LoadedModel) -> tuple[int | None, str | None]:
         with (
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),
-            torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+            torch.autograd.graph.saved_tensors_hooks(keep, _never),
         ):
             model.forward(_blank(model))
     except RuntimeError as error:
@@ -85,7 +87,11 @@ def activation_bytes(model: LoadedModel) -> tuple[int | None, str | None]:
     finally:
         for parameter, before in zip(parameters, asked, strict=True):
             parameter.requires_grad_(before)
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()), None
+    return sum(size for _, size in kept.values()), None
+
+
+def _never(kept: None) -> Tensor:
+    raise RuntimeError("a counted forward pass has no backward pass")
 
 
 def _blank(model: LoadedModel) -> Tensor:

@@ -21,6 +21,7 @@ from probe.loading import required_preprocess
 from probe.types import LoadedModel
 
 UNKNOWN = "unknown"
+PIXELS = 4 * 224 * 224  # of a forward pass over shifted images
 SHIFTED = 8  # images that are shifted: a dozen passes over each
 RANKS = ("stem", "dim", "width", "rank", "nullity", "nullity_bound", "tolerance", "condition")
 EXPOSURE = ("pretraining", "teacher", "licence")
@@ -147,7 +148,9 @@ class _Items:
 def _translation(model: LoadedModel, images: Images) -> dict[str, Any]:
     if images.wide is None:
         raise NotApplicable(images.narrow)
-    return translation(model, images.wide[:SHIFTED])
+    height, width = model.anatomy.image_size
+    batch = max(1, PIXELS // (height * width))  # what its activations need grows with them
+    return translation(model, images.wide[:SHIFTED], batch_size=batch)
 
 
 def _patch(model: LoadedModel, images: Images) -> dict[str, Any]:
