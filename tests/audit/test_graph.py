@@ -149,6 +149,45 @@ def test_padding_is_counted_apart_and_timms_mask_lets_edges_meet() -> None:
     assert expected_pairs(Grid(5, 6), (4, 4), (2, 2)) == (260, 260)
 
 
+def rolled_then_padded(
+    grid: Grid, window: tuple[int, int], shift: tuple[int, int]
+) -> tuple[int, int]:
+    """(plain, allowed) pairs by a loop, in timm's order, with the mask of the padded grid."""
+    sides = (grid.rows, grid.cols)
+    whole = [-(-side // cut) * cut for side, cut in zip(sides, window, strict=True)]
+    seats = []
+    for place in ((r, c) for r in range(grid.rows) for c in range(grid.cols)):
+        rolled = [(p - s) % side for p, s, side in zip(place, shift, sides, strict=True)]
+        box = [r // cut for r, cut in zip(rolled, window, strict=True)]
+        ends = [
+            (w - cut, w - s) if s else (w, w)
+            for w, cut, s in zip(whole, window, shift, strict=True)
+        ]
+        regions = [(r >= a) + (r >= b) for r, (a, b) in zip(rolled, ends, strict=True)]
+        seats.append((box, regions))
+    plain = sum(a[0] == b[0] for a in seats for b in seats)
+    return plain, sum(a == b for a in seats for b in seats)
+
+
+@pytest.mark.parametrize("size", [(112, 448), (160, 272)])
+def test_rectangular_images(size: tuple[int, int]) -> None:
+    """Whole windows and padded ones, one window high, with and without a shift."""
+    model = load_tiny(SwinTransformer(img_size=size, **SWIN_T), size)
+    graphs, sites = read_graphs(model), model.anatomy.attention
+    for graph, site in list(zip(graphs, sites, strict=True))[2:]:
+        count = count_pairs(graph, site.window)
+        assert site.window is not None
+        found = rolled_then_padded(graph.grid, site.window, site.shift)
+        assert (count.pairs, count.allowed) == found
+    held = reach(graphs, model.anatomy.merges)
+    assert [one.shape[0] for one in held] == [graph.grid.tokens for graph in graphs]
+    # From 112 x 448 on, the last stages are one window high and are never shifted that way.
+    assert [site.shift for site in sites][-2:] == {
+        (112, 448): [(0, 0), (0, 3)],
+        (160, 272): [(0, 0), (0, 3)],
+    }[size]
+
+
 def planted(change: Any) -> LoadedModel:
     model = load_tiny(SwinTransformer(img_size=(32, 32), **STAGED), (32, 32))
     change(model.module)
