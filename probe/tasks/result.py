@@ -17,7 +17,10 @@ from probe.tasks.frame import Frame
 from probe.types import Scalar
 
 EVIDENCE = "controlled task"
-INTERVAL = "95 %, Wilson, over the test scenes of all seeds; it knows nothing of other readouts"
+INTERVAL = (
+    "95 %, Wilson, over the test scenes of all seeds as if they were independent: scenes of a "
+    "matched group are not, and other readouts are not in it"
+)
 OVER_SEEDS = "95 %, Student's t over the seeds, each with scenes and a readout of its own"
 
 
