@@ -28,6 +28,7 @@ from probe.report.sheet import (
     write_heading,
 )
 from probe.report.typeset import text_width, wrap
+from probe.report.zoo_legend import ROW, Item, draw_legend, legend_lines
 
 # Okabe and Ito's other colours; markers differ too, and repeat less often together than alone.
 SERIES = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -60,24 +61,13 @@ def draw_scale(results: Sequence[Result], failures: Sequence[Mapping[str, Any]])
     legend = _legend_lines(reached, curves, colors, page)
     footer = footer_lines(reached, failures, _extra(results, reached, curves), page - 2 * TOP)
     block = len(panels) * tall + max(0, len(panels) - 1) * BETWEEN + BELOW
-    height = TOP + 0.2 * len(legend) + sum(tops) + len(tops) * block
+    height = TOP + ROW * len(legend) + sum(tops) + len(tops) * block
     height += 0.08 + LINE * SMALL * len(footer) + TOP
     figure = Figure(figsize=(page, height))
 
-    for i, line in enumerate(legend):
-        figure.legend(
-            [handle for handle, _ in line],
-            [label for _, label in line],
-            loc="upper left",
-            bbox_to_anchor=((LEFT - 0.05) / page, (height - TOP + 0.05 - 0.2 * i) / height),
-            ncols=len(line),
-            fontsize=TICK,
-            frameon=False,
-            borderpad=0,
-            columnspacing=1.5,
-        )
+    draw_legend(figure, legend, LEFT, height - TOP)
     limits = [_limits(curves, measures) for measures in panels]
-    y = height - TOP - 0.2 * len(legend)
+    y = height - TOP - ROW * len(legend)
     for row, top in enumerate(tops):
         y -= top
         for column in range(columns):
@@ -214,9 +204,9 @@ def _legend_lines(
     curves: Sequence[Curves],
     colors: Mapping[str, tuple[str, str]],
     page: float,
-) -> list[list[tuple[Any, str]]]:
+) -> list[list[Item]]:
     """Handles with their labels, in lines that fit the page."""
-    items: list[tuple[Any, str]] = []
+    items: list[Item] = []
     for title, (color, marker) in colors.items():
         line = Line2D([], [], color=color, marker=marker, markersize=MARKER, linewidth=1.3)
         band = Patch(color=color, alpha=0.2, linewidth=0)
@@ -233,16 +223,7 @@ def _legend_lines(
     if any(scalar["value"] is None for scalar in drawn):
         cross = Line2D([], [], color=GREY, marker="x", markersize=4, linestyle="none")
         items.append((cross, "undefined"))
-    lines: list[list[tuple[Any, str]]] = []
-    used = 0.0
-    for item in items:
-        need = text_width(item[1], TICK) + 0.48
-        if not lines or used + need > page - LEFT - RIGHT:
-            lines.append([])
-            used = 0.0
-        lines[-1].append(item)
-        used += need
-    return lines
+    return legend_lines(items, page - LEFT - RIGHT)
 
 
 def _extra(

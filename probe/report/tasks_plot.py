@@ -30,6 +30,7 @@ from probe.report.sheet import (
 )
 from probe.report.tasks_text import left_out_lines
 from probe.report.typeset import text_width, wrap
+from probe.report.zoo_legend import ROW, Item, draw_legend, legend_lines
 
 # Okabe and Ito's colours; markers differ too, and repeat less often together than alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -62,22 +63,11 @@ def draw_tasks(results: Sequence[Result], failures: Sequence[Mapping[str, Any]])
     tops = [LINE * NAME * max(map(len, headings[i : i + columns])) + 0.06 for i in starts]
     legend = _legend_lines(results, panels, page)
     footer = footer_lines(results, failures, _extra(results), page - 2 * TOP)
-    height = TOP + 0.2 * len(legend) + sum(tops) + len(tops) * (HEIGHT + BELOW)
+    height = TOP + ROW * len(legend) + sum(tops) + len(tops) * (HEIGHT + BELOW)
     height += 0.08 + LINE * SMALL * len(footer) + TOP
     figure = Figure(figsize=(page, height))
-    for i, line in enumerate(legend):
-        figure.legend(
-            [handle for handle, _ in line],
-            [label for _, label in line],
-            loc="upper left",
-            bbox_to_anchor=((LEFT - 0.05) / page, (height - TOP + 0.05 - 0.2 * i) / height),
-            ncols=len(line),
-            fontsize=TICK,
-            frameon=False,
-            borderpad=0,
-            columnspacing=1.5,
-        )
-    y = height - TOP - 0.2 * len(legend)
+    draw_legend(figure, legend, LEFT, height - TOP)
+    y = height - TOP - ROW * len(legend)
     for top, start in zip(tops, starts, strict=True):
         y -= top
         for number in range(start, min(start + columns, len(panels))):
@@ -165,9 +155,9 @@ def _ticks(levels: Sequence[float]) -> list[float]:
 
 def _legend_lines(
     results: Sequence[Result], panels: Sequence[_Panel], page: float
-) -> list[list[tuple[Any, str]]]:
+) -> list[list[Item]]:
     """Handles with their labels, in lines that fit the page."""
-    items: list[tuple[Any, str]] = []
+    items: list[Item] = []
     drawn = {number for panel in panels for number, _, _ in panel.curves}
     for number in sorted(drawn):
         color, marker = _style(number)
@@ -175,16 +165,7 @@ def _legend_lines(
         band = Patch(color=color, alpha=0.2, linewidth=0)
         items.append(((band, line), _short(plain(results[number]["model"]), page)))
     items.append((Line2D([], [], color=GREY, linewidth=0.9, linestyle=CHANCE), "chance"))
-    lines: list[list[tuple[Any, str]]] = []
-    used = 0.0
-    for item in items:
-        need = text_width(item[1], TICK) + 0.5
-        if not lines or used + need > page - LEFT - RIGHT:
-            lines.append([])
-            used = 0.0
-        lines[-1].append(item)
-        used += need
-    return lines
+    return legend_lines(items, page - LEFT - RIGHT)
 
 
 def _short(name: str, page: float) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.web.reports import INTERFACE
+
 Json = dict[str, Any]
 
 CORRUPTIONS = {
@@ -25,23 +27,6 @@ NAMES = (
     *("deit_small", "vit_base_rope", "swin_tiny", "digits_none_s0", "vit_base_rope_mixed_ape"),
     *("dinov2_small_reg4", "hf_vit_base", "vit_betwixt_rope_reg4_gap", "pvt_v2_b2", "beit_base"),
 )
-
-INTERFACE: dict[str, Any] = {
-    "patch": {
-        "stem": "patch", "dim": 768, "width": 384, "rank": 384, "nullity": 384,
-        "nullity_bound": 384, "tolerance": 9e-5, "condition": 5.6,
-    },
-    "symmetry": {
-        "defect_without_position": 3e-7, "defect_with_position": 0.25, "defect_joint": 2e-7,
-        "defect_within_windows": None, "remains": None, "reason": None,
-    },
-    "tolerance": 4.6e-5,
-    "attention": {
-        "stages": [{"grid": [14, 14], "blocks": [{"pairs": 38416, "allowed": 38416}]}],
-        "blocks_until_all_reached": 1,
-    },
-    "left_out": [],
-}  # fmt: skip
 
 
 def scalar(value: float | None, half: float = 0.02, reason: str | None = None) -> Json:
