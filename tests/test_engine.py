@@ -18,6 +18,7 @@ from probe import engine
 from probe.data.memory import InMemory
 from probe.data.open import open_data
 from probe.errors import CheckpointError, DataError
+from probe.metrics.finish import finalise_together
 from probe.metrics.ssdc import CONSTANT, SSDCStatistic
 from probe.numerics.intervals import interval
 from probe.plan import Settings
@@ -162,7 +163,7 @@ def test_relabellings_of_the_null_are_those_of_the_draw(draw: int) -> None:
                 [Grid(4, 4)], distance="l1", average="similarity", groups=8, seed=5, draw=other
             )
             statistic.update(0, torch.from_numpy(x), places, places)
-            null.append(statistic.finalise()[0].null)
+            null.append(finalise_together([statistic])[0][0].null)
         np.testing.assert_allclose(layer.null, null[0], rtol=0, atol=2e-4)
         assert np.abs(layer.null - null[1]).max() > 0.1
 

@@ -194,12 +194,6 @@ class SSDCStatistic:
                 earlier = self._null_ranks[layer]
                 self._null_ranks[layer] = ranks if earlier is None else earlier + ranks
 
-    def finalise(self) -> list[LayerSSDC]:
-        """SSDC of every layer, with leave-one-out and null values."""
-        from probe.metrics.finish import finalise_together
-
-        return finalise_together([self])[0]
-
     @property
     def relabelled_alike(self) -> tuple[int, int, int]:
         """Equal where relabellings and ranked grids are shared."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from probe.metrics.finish import finalise_together
 from probe.metrics.ssdc import CONSTANT, SSDCStatistic
 from probe.numerics.distance import grid_distances
 from probe.types import Grid
@@ -52,7 +53,7 @@ def run(
 @pytest.mark.parametrize("metric", ["l1", "l2"])
 def test_value_and_replicates(average: str, metric: str) -> None:
     x = tokens(23)
-    layer = run(x, 4, average=average, metric=metric).finalise()[0]
+    layer = finalise_together([run(x, 4, average=average, metric=metric)])[0][0]
     assert layer.value == pytest.approx(reference(x, GRID, average, metric), abs=1e-9)
     assert layer.pairs == 435
     assert layer.reason is None
@@ -66,9 +67,9 @@ def test_value_and_replicates(average: str, metric: str) -> None:
 @pytest.mark.parametrize("batch", [1, 5, 64])
 def test_batch_size_and_order_change_nothing(average: str, batch: int) -> None:
     x = tokens(30)
-    base = run(x, 7, average=average).finalise()[0]
+    base = finalise_together([run(x, 7, average=average)])[0][0]
     shuffled = np.random.default_rng(0).permutation(30)
-    other = run(x, batch, average=average, order=shuffled).finalise()[0]
+    other = finalise_together([run(x, batch, average=average, order=shuffled)])[0][0]
     assert other.value == pytest.approx(base.value, abs=1e-9)
     np.testing.assert_allclose(other.leave_one_out, base.leave_one_out, atol=1e-9)
     np.testing.assert_allclose(other.null, base.null, atol=1e-6)  # float32
@@ -78,7 +79,7 @@ def test_batch_size_and_order_change_nothing(average: str, batch: int) -> None:
 def test_saved_sums_go_on(average: str) -> None:
     """Two halves merged through their arrays equal one run."""
     x = tokens(24)
-    whole = run(x, 6, average=average).finalise()[0]
+    whole = finalise_together([run(x, 6, average=average)])[0][0]
     first = SSDCStatistic([GRID], distance="l1", average=average, groups=20, seed=0)
     second = SSDCStatistic([GRID], distance="l1", average=average, groups=20, seed=0)
     for start in range(0, 24, 6):
@@ -86,7 +87,7 @@ def test_saved_sums_go_on(average: str) -> None:
         half = first if start < 12 else second
         half.update(0, x[start : start + 6], index % 20, index)
     second.merge(first.state(), torch.device("cpu"))
-    merged = second.finalise()[0]
+    merged = finalise_together([second])[0][0]
     assert merged.value == pytest.approx(whole.value, abs=1e-9)
     np.testing.assert_allclose(merged.leave_one_out, whole.leave_one_out, atol=1e-9)
 
@@ -94,7 +95,7 @@ def test_saved_sums_go_on(average: str) -> None:
 def test_common_mean_in_half_precision_keeps_its_ranks() -> None:
     """bfloat16 tokens with a strong common mean are compared in float32."""
     x = tokens(8) + 3
-    half = run(x.bfloat16(), 8).finalise()[0]
+    half = finalise_together([run(x.bfloat16(), 8)])[0][0]
     assert half.value == pytest.approx(
         reference(x.bfloat16().float(), GRID, "similarity"), abs=1e-4
     )
@@ -102,26 +103,26 @@ def test_common_mean_in_half_precision_keeps_its_ranks() -> None:
 
 def test_constant_and_zero_tokens_are_undefined_with_a_reason() -> None:
     same = torch.ones(3, GRID.tokens, 4) * torch.tensor([0.1, 0.7, 0.3, 0.9])
-    layer = run(same, 3).finalise()[0]
+    layer = finalise_together([run(same, 3)])[0][0]
     assert np.isnan(layer.value)
     assert layer.reason == CONSTANT
     assert len(layer.null) == 0
     broken = tokens(3)
     broken[1, 4] = 0
-    assert run(broken, 3).finalise()[0].reason == CONSTANT
+    assert finalise_together([run(broken, 3)])[0][0].reason == CONSTANT
     mixed = torch.cat([tokens(4), same[:2].repeat(1, 1, 3)])
     image = run(mixed, 3, average="image")
-    assert image.finalise()[0].reason == f"undefined for 2 of 6 images: {CONSTANT}"
+    assert finalise_together([image])[0][0].reason == f"undefined for 2 of 6 images: {CONSTANT}"
 
 
 def test_one_image_has_a_value_and_no_replicate() -> None:
-    layer = run(tokens(1), 1).finalise()[0]
+    layer = finalise_together([run(tokens(1), 1)])[0][0]
     assert layer.value == pytest.approx(reference(tokens(1), GRID, "similarity"), abs=1e-9)
     assert np.isnan(layer.leave_one_out).all()
 
 
 def test_a_grid_of_two_tokens_is_undefined() -> None:
-    layer = run(tokens(3, Grid(1, 2)), 3, grid=Grid(1, 2)).finalise()[0]
+    layer = finalise_together([run(tokens(3, Grid(1, 2)), 3, grid=Grid(1, 2))])[0][0]
     assert layer.reason == "2 tokens have no two different distances"
 
 
@@ -136,7 +137,7 @@ def test_a_large_grid_ranks_its_subset() -> None:
     grid = Grid(96, 96)
     x = tokens(2, grid, width=4)
     statistic = run(x, 1, grid=grid)
-    layer = statistic.finalise()[0]
+    layer = finalise_together([statistic])[0][0]
     shared = statistic._ranks[grid]
     assert layer.subset == 2048
     assert layer.maps is None
@@ -153,7 +154,7 @@ def test_a_large_grid_ranks_its_subset() -> None:
 def test_swin_first_stage_ranks_every_pair() -> None:
     grid = Grid(56, 56)
     x = tokens(2, grid, width=3)
-    layer = run(x, 2, grid=grid).finalise()[0]
+    layer = finalise_together([run(x, 2, grid=grid)])[0][0]
     assert layer.pairs == 3136 * 3135 // 2
     assert layer.subset is None
     assert layer.value == pytest.approx(reference(x, grid, "similarity"), abs=1e-5)
@@ -164,7 +165,7 @@ def test_swin_first_stage_ranks_every_pair() -> None:
 def test_maps_are_the_averaged_cosines_of_three_tokens(grid: Grid) -> None:
     """Centre, corner and mid-edge; 12 x 12 is summed in float32 and in blocks of rows."""
     x = tokens(7, grid)
-    found = run(x, 3, grid=grid).finalise()[0].maps
+    found = finalise_together([run(x, 3, grid=grid)])[0][0].maps
     unit = x.double().numpy()
     unit /= np.linalg.norm(unit, axis=2, keepdims=True)
     mean = (unit @ unit.transpose(0, 2, 1)).mean(0)
@@ -178,6 +179,6 @@ def test_maps_are_the_averaged_cosines_of_three_tokens(grid: Grid) -> None:
 
 
 def test_maps_are_left_out_where_they_would_say_something_else() -> None:
-    assert run(tokens(4), 2, average="image").finalise()[0].maps is None
+    assert finalise_together([run(tokens(4), 2, average="image")])[0][0].maps is None
     constant = torch.ones(2, GRID.tokens, 4)
-    assert run(constant, 2).finalise()[0].maps is None
+    assert finalise_together([run(constant, 2)])[0][0].maps is None
