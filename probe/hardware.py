@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from probe.store import slug, write_atomically
 
 if TYPE_CHECKING:
+    import torch
+
     from probe.plan import Settings
     from probe.types import LoadedModel
 
@@ -38,14 +40,21 @@ def measured_here(
         "batch": settings.batch_size,
         "dtype": settings.dtype,
         "device": device.type,
-        "machine": {
-            "system": platform.system(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            "accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "machine": machine_facts(device),
+    }
+
+
+def machine_facts(device: torch.device) -> dict[str, Any]:
+    """Which machine it is, as far as speed and memory depend on it."""
+    import torch
+
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
     }
 
 

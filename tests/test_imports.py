@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "hardware": BELOW_ENGINE,
     "remembered": {*BELOW_ENGINE, "session"},
     "cards": {*BELOW_ENGINE, "audit", "judging", "remembered", "session"},
-    "audit": {*MODEL, "data", "derive", "loading", "metrics", "numerics"},
+    "audit": {*MODEL, "data", "derive", "hardware", "loading", "metrics", "numerics"},
     "tasks": {*MODEL, "data", "loading", "numerics", "readout"},
     "derive": {*BASE, "corruptions", "numerics", "records", "yaml_file"},
     "report": {*BASE, "derive", "numerics", "records"},

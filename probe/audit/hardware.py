@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from probe.audit.graph import noise
+from probe.hardware import machine_facts
 from probe.types import LoadedModel
 
 LEVEL = "measured on this hardware"
@@ -28,7 +29,8 @@ def measure(model: LoadedModel, batch: int, rounds: int = ROUNDS) -> dict[str, A
 
     Returns:
         `images_per_second`, `peak_memory_bytes` with `memory` saying of what, `device`, `dtype`,
-        `batch`, `threads`, `rounds`.
+        `batch`, `threads`, `rounds`, and the machine as in
+        `probe.hardware.machine_facts`.
     """
     images = noise(model, 0, batch)
     device = images.device
@@ -44,20 +46,18 @@ def measure(model: LoadedModel, batch: int, rounds: int = ROUNDS) -> dict[str, A
             times.append(time.perf_counter() - start)
     if device.type == "cuda":
         peak, memory = torch.cuda.max_memory_allocated(device), "allocated on the accelerator"
-        name: str | None = torch.cuda.get_device_name(device)
     else:
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        memory, name = "resident, of the whole process so far", None
+        memory = "resident, of the whole process so far"
     return {
         "images_per_second": batch / statistics.median(times[1:]),
         "peak_memory_bytes": peak,
         "memory": memory,
         "device": device.type,
-        "accelerator": name,
         "dtype": str(images.dtype).removeprefix("torch."),
         "batch": batch,
         "threads": torch.get_num_threads(),
         "rounds": rounds,
-        "torch": torch.__version__,
+        **machine_facts(device),
     }

@@ -126,9 +126,12 @@ def why_never_silent(model: LoadedModel) -> str | None:
 
 def why_never_carried(model: LoadedModel) -> str | None:
     """Why the signals cannot be permuted with their tokens; None where they can."""
-    if any(site.carry is None for site in _behind_tables(model)):
+    kinds = sorted({site.kind for site in _behind_tables(model) if site.carry is None})
+    if not kinds:
+        return None
+    if kinds == ["rotary"]:
         return "the rotation is made anew in every run, so it cannot be permuted with the tokens"
-    return None
+    return f"position comes from {', '.join(kinds)} layers, which no permutation moves"
 
 
 def _behind_tables(model: LoadedModel) -> list[PositionSite]:

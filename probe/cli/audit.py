@@ -58,6 +58,7 @@ def audit(
     dtype: opt.ModelDType = opt.Precision.float32,
     device: opt.Device = "auto",
     batch_size: opt.BatchSize = 32,
+    runs: opt.Runs = Path("runs"),
     out: opt.Out = None,
     json_path: opt.JsonPath = None,
 ) -> None:
@@ -76,7 +77,7 @@ def audit(
     if not models:
         if not figures:
             raise UsageError("name a model, as in `probe audit deit_small`, or ask for --figures")
-        raise typer.Exit(analytic_figures(out or Path("runs") / "audit" / "figures"))
+        raise typer.Exit(analytic_figures(out or runs / "audit" / "figures"))
     if limit < 1:
         raise UsageError(f"--limit must be 1 or more, got {limit}")
     sources: dict[str, Source] = {}
@@ -100,7 +101,7 @@ def audit(
         ),
         arch=arch,
         zoo=zoo,
-        runs=Path("runs"),
+        runs=runs,
         fresh=False,
         out=out,
         json_path=json_path,

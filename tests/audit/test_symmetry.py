@@ -97,8 +97,8 @@ def test_position_from_layers_is_not_silenced() -> None:
     (first, *_) = symmetry(named)
     assert first.defect_without_position is None
     assert first.reason == (
-        "position comes from convolutional layers, which cannot be silenced; the rotation is made "
-        "anew in every run, so it cannot be permuted with the tokens"
+        "position comes from convolutional layers, which cannot be silenced; position comes from "
+        "convolutional layers, which no permutation moves"
     )
 
 
