@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "timm", "transformers", "datasets", "matplotlib", "scipy", "sklearn")
 
-BASE = {"errors", "types", "wiring"}
+BASE = {"errors", "plugins", "types", "wiring"}
 MODEL = {*BASE, "families", "hooks", "interventions"}
 BELOW_ENGINE = {
     *MODEL,
@@ -36,6 +36,7 @@ BELOW_ENGINE = {
 # What each part of `probe` may import from `probe`, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "plugins": {"errors"},
     "wiring": set(),
     "types": {"errors", "wiring"},
     "yaml_file": BASE,
@@ -53,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "manifest": {*BASE, "records", "store"},
     "prune": {*BASE, "manifest", "plan", "records", "store"},
     "store": {*BASE, "records"},
-    "plan": {*BASE, "records"},
+    "plan": {*BASE, "corruptions", "records"},
     "readout": {*MODEL, "data", "loading", "numerics", "plan", "store"},
     "conditions": {*MODEL, "corruptions", "data"},
     "distributed": BASE,
