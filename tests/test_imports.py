@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "types": {"errors", "wiring"},
     "yaml_file": BASE,
     "zoo": {*BASE, "yaml_file", "zoo_file"},
+    "zoo_check": {*MODEL, "loading"},
     "zoo_file": {*BASE, "yaml_file"},
     "numerics": BASE,
     "hooks": MODEL,
@@ -77,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         *BELOW_ENGINE,
         *("audit", "cards", "derive", "engine", "hardware", "judging", "manifest", "prune"),
-        *("remembered", "report", "session", "tasks"),
+        *("remembered", "report", "session", "tasks", "zoo_check"),
     },
 }
 
