@@ -42,6 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "yaml_file": BASE,
     "zoo": {*BASE, "yaml_file", "zoo_file"},
     "zoo_check": {*MODEL, "loading"},
+    "coverage": {*MODEL, "loading", "metrics", "yaml_file"},
     "zoo_file": {*BASE, "yaml_file"},
     "numerics": BASE,
     "hooks": MODEL,
@@ -77,8 +78,8 @@ ALLOWED: dict[str, set[str]] = {
     "": {*BELOW_ENGINE, "api", "derive", "engine"},
     "cli": {
         *BELOW_ENGINE,
-        *("audit", "cards", "derive", "engine", "hardware", "judging", "manifest", "prune"),
-        *("remembered", "report", "session", "tasks", "zoo_check"),
+        *("audit", "cards", "coverage", "derive", "engine", "hardware", "judging", "manifest"),
+        *("prune", "remembered", "report", "session", "tasks", "zoo_check"),
     },
 }
 
