@@ -51,7 +51,10 @@ LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "scipy", "
 
 @dataclass(frozen=True)
 class Settings:
-    """How a pass is measured. All but `batch_size` and `workers` can change its numbers."""
+    """How a pass is measured. All but `batch_size` and `workers` can change its numbers.
+
+    `metrics` are those of other packages that are measured beside SSDC.
+    """
 
     site: Point = "attn_in"
     distance: Metric = "l1"
@@ -60,6 +63,7 @@ class Settings:
     dtype: DType = "float32"
     batch_size: int = 32
     workers: int = 0
+    metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values that no pass can be run with."""
@@ -223,9 +227,10 @@ def pass_settings(
 ) -> dict[str, Any]:
     """Everything that can change a pass's numbers but its condition, ready for JSON.
 
-    `packages` are the plugins that the model and the data use, with their versions.
+    `packages` are the plugins that the model, the data and the metrics use, with their versions.
     """
-    return {
+    metrics = {"metrics": list(settings.metrics)} if settings.metrics else {}
+    return metrics | {
         "resolved": identity.resolved,
         "revision": identity.revision,
         "weights": identity.weights,

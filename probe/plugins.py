@@ -1,9 +1,9 @@
-"""What other packages add, through entry points: families, corruptions and data sources.
+"""What other packages add, through entry points: families, metrics, corruptions, data sources.
 
-A package lists an object under `probe.families`, `probe.corruptions` or `probe.data`, by the name
-that a user will write. Names are read from the metadata of what is installed; a package's code is
-imported only where its object is needed. What is broken or clashes is left out with one line that
-names the package, and everything else works on.
+A package lists an object under `probe.families`, `probe.metrics`, `probe.corruptions` or
+`probe.data`, by the name that a user will write. Names are read from the metadata of what is
+installed; a package's code is imported only where its object is needed. What is broken or clashes
+is left out with one line that names the package, and everything else works on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 
 from probe.errors import UsageError
 
-FAMILIES, CORRUPTIONS, DATA = "probe.families", "probe.corruptions", "probe.data"
-GROUPS = (FAMILIES, CORRUPTIONS, DATA)
+FAMILIES, METRICS = "probe.families", "probe.metrics"
+CORRUPTIONS, DATA = "probe.corruptions", "probe.data"
+GROUPS = (FAMILIES, METRICS, CORRUPTIONS, DATA)
 CODE = (".py", ".so", ".pyd")
 
 T = TypeVar("T")

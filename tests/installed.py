@@ -17,6 +17,7 @@ STRIPED = Path(__file__).parent / "plugin" / "striped"
 ENTRIES = {
     "probe.families": {"striped": "striped.net:FAMILY"},
     "probe.corruptions": {"stripes": "striped.stripes:KIND"},
+    "probe.metrics": {"token_norm": "striped.norm:METRIC"},
     "probe.data": {"ramps": "striped.ramps:open_ramps"},
 }
 Entries = Mapping[str, Mapping[str, str]]

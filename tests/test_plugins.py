@@ -1,12 +1,15 @@
-"""What other packages add: families, corruptions and data sources, and what is left out."""
+"""What other packages add: families, metrics, corruptions, data, and what is left out."""
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from probe.corruptions import parse
 from probe.data.open import open_data
 from probe.errors import DataError, UsageError
 from probe.families.base import added_families, families, family_of
+from probe.metrics.added import find_metrics, metric_packages
 from probe.plan import Settings, current, make_passes, versions
 from probe.types import Condition, Task
 from tests.cli.command import ROOT, subprocess_probe
@@ -263,6 +267,51 @@ def test_a_package_is_used_through_the_command_line(tmp_path: Path) -> None:
     for record in records:
         assert record["settings"]["versions"]["plugin probe-striped"].startswith("0.1 code ")
         assert record["settings"]["data"]["kind"] == "ramps"
+
+
+def test_a_metric_of_another_package(tmp_path: Path) -> None:
+    """Its means stand beside SSDC in records, JSON and CSV, for the key and under RPI too."""
+    site = install_striped(tmp_path / "site")
+    common = ["ssdc", "timm:striped_net", "--random-init", "--data", "digits", "--limit", "6"]
+    places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--json", "-"]
+
+    def ran(*more: str) -> dict[str, Any]:
+        done = subprocess_probe(*common, *places, *more, PYTHONPATH=f"{ROOT}:{site}")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["results"][0]
+
+    bare, result = ran(), ran("--metric", "token_norm", "--rpi-draws", "2")
+    assert "metrics" not in bare["layers"][0]["clean"]
+    assert "metrics" not in bare["settings"]
+    assert result["settings"]["metrics"] == ["token_norm"]
+    rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
+    for row, (layer, condition) in zip(
+        rows, product(result["layers"], ("clean", "rpi")), strict=True
+    ):
+        found = layer[condition]["metrics"]["token_norm"]
+        assert found["low"] < found["value"] < found["high"]
+        assert float(row["token_norm"]) == found["value"]
+        assert float(row["token_norm_high"]) == found["high"]
+    # A norm over channels 16 wide at the output of a layer norm, whose rows have unit variance.
+    assert result["layers"][0]["clean"]["metrics"]["token_norm"]["value"] == pytest.approx(
+        4, abs=0.01
+    )
+    # Tokens of layer 0 keep their content and lose their table row: other tokens, other norms.
+    clean, rpi = (
+        result["layers"][1][c]["metrics"]["token_norm"]["value"] for c in ("clean", "rpi")
+    )
+    assert clean != rpi
+    assert result["layers"][0]["clean"]["value"] == bare["layers"][0]["clean"]["value"]
+    records = [json.loads(p.read_text()) for p in (tmp_path / "runs" / "passes").glob("*/*.json")]
+    assert len(records) == 5  # none was taken for one without the metric
+
+
+def test_a_metric_that_nobody_offers(site: Path) -> None:
+    with pytest.raises(UsageError, match=r"adds the metric 'token_nor'\. Did you mean token_norm"):
+        find_metrics(["token_nor"])
+    with pytest.raises(UsageError, match="--metric: one is given twice in token_norm, token_norm"):
+        find_metrics(["token_norm", "token_norm"])
+    assert metric_packages(["token_norm"]) == plugins.installed()
 
 
 def test_a_broken_package_breaks_no_other_model(tmp_path: Path) -> None:
