@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probe import plugins
 from probe.errors import DataError, NotApplicable, UsageError
 from probe.plan import Settings, versions
 from probe.records import ModelCard
@@ -69,7 +70,8 @@ def card_key(
             k: v for k, v in asdict(settings).items() if k not in ("batch_size", "workers")
         },
         "data": {k: v for k, v in data.items() if k != "name"},
-        "versions": versions(),
+        # Which plugins the model needs is known once it is loaded; any that is there counts.
+        "versions": versions() | plugins.installed(),
         "place": _accelerators(),
     }
     text = json.dumps(content, sort_keys=True, default=str)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probe.derive.curves import Curve, anchoring, curve, delta_ssdc, layer_ratio
-from probe.derive.estimate import Estimate
+from probe.derive.estimate import Estimate, mean
 from probe.numerics.intervals import mantel_p
 from probe.records import PassRecord
 from probe.types import Scalar
@@ -45,8 +45,8 @@ def ssdc_result(
             {
                 "layer": layer,
                 "grid": list(grid),
-                "clean": _point(plain, layer, p_values),
-                "rpi": _point(shuffled, layer, p_values),
+                "clean": _point(plain, layer, p_values) | _metrics([clean], clean, layer),
+                "rpi": _point(shuffled, layer, p_values) | _metrics(draws, clean, layer),
                 "ratio": asdict(
                     (layer_ratio(plain, shuffled, layer) if shuffled else off).scalar()
                 ),
@@ -120,6 +120,22 @@ def _point(source: Curve | None, layer: int, p_values: bool) -> dict[str, Any]:
             else None
         )
     return point
+
+
+def _metrics(passes: Sequence[PassRecord], clean: PassRecord, layer: int) -> dict[str, Any]:
+    """Metrics of other packages at a layer, over draws the mean; nothing where there are none."""
+    named = clean.layers[layer].metrics
+    if named is None:
+        return {}
+    found: dict[str, Any] = {}
+    for name in named:
+        parts = [
+            Estimate.of(metrics[name])
+            for one in passes
+            if (metrics := one.layers[layer].metrics) is not None
+        ]
+        found[name] = asdict((mean(parts) if parts else Estimate.undefined(RPI_OFF)).scalar())
+    return {"metrics": found}
 
 
 def _peak(rpi: Curve | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from huggingface_hub import constants, get_session
 from huggingface_hub.errors import (
@@ -30,10 +31,12 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import (
     are_progress_bars_disabled,
+    build_hf_headers,
     disable_progress_bars,
     enable_progress_bars,
     hf_raise_for_status,
     httpx,
+    validate_repo_id,
 )
 
 from probe.errors import CheckpointError
@@ -43,11 +46,23 @@ T = TypeVar("T")
 PAUSE = 1.0
 """Seconds before the one retry of a request that failed."""
 
+NO_HUB = "{} does not answer like a Hugging Face hub; check HF_ENDPOINT and the proxy settings"
 LOG_IN = "run `hf auth login` or set HF_TOKEN"
 
 
 class HubUnreachable(OfflineModeIsEnabled):
     """The hub gave no answer: being offline is what its client does not retry."""
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Ask the hub for nothing: what the local cache lacks counts as not there."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def hub_call(what: str, call: Callable[[], T]) -> T:
@@ -90,10 +105,7 @@ def explain(error: BaseException) -> str | None:
                 "not in the local cache; check the connection, or give a local path"
             )
         if isinstance(found, FileMetadataError):
-            return (
-                f"{constants.ENDPOINT} does not answer like a Hugging Face hub; check HF_ENDPOINT "
-                "and the proxy settings"
-            )
+            return NO_HUB.format(constants.ENDPOINT)
         if isinstance(found, HFValidationError):
             return "not a valid hub id; it has the form owner/name"
     if any(isinstance(e, OfflineModeIsEnabled | LocalEntryNotFoundError) for e in chain):
@@ -104,6 +116,43 @@ def explain(error: BaseException) -> str | None:
     if any(isinstance(e, EntryNotFoundError) for e in chain):
         return "the repository lacks a file that a checkpoint needs; check the id"
     return None
+
+
+def why_not_there(repo: str, revision: str | None, timeout: float) -> str | None:
+    """Why the hub would not give this repository at this revision; None if it would.
+
+    Its facts are asked for and, of a gated one, whether the token in use may read it; no file is.
+    May be called from several threads at once.
+
+    Args:
+        repo: `owner/name`.
+        revision: branch, tag or commit; None for the default branch.
+        timeout: seconds to wait for a connection, and for each part of an answer.
+    """
+    place = f"/api/models/{repo}"
+    try:
+        validate_repo_id(repo)
+        facts = _ask(place + (f"/revision/{quote(revision, safe='')}" if revision else ""), timeout)
+        if facts.json().get("gated"):
+            _ask(f"{place}/auth-check", timeout)
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled) as error:
+        return explain(error)
+    except httpx.TransportError as error:
+        return (
+            f"the hub at {constants.ENDPOINT} cannot be reached ({_transport_words(error)}); check "
+            "the connection, or wait longer"
+        )
+    except (ValueError, AttributeError):  # no JSON, or no object in it
+        return NO_HUB.format(constants.ENDPOINT)
+    return None
+
+
+def _ask(place: str, timeout: float) -> httpx.Response:
+    response = get_session().get(
+        f"{constants.ENDPOINT}{place}", headers=build_hf_headers(), timeout=timeout
+    )
+    hf_raise_for_status(response)
+    return response
 
 
 def _explain_answer(error: HfHubHTTPError) -> str:

@@ -20,6 +20,7 @@ from timm.models import (
 )
 
 from probe.errors import CheckpointError, UnknownModel, did_you_mean
+from probe.families.base import added_families
 from probe.families.checkpoint import file_sha256
 from probe.types import Identity
 
@@ -33,6 +34,8 @@ def known_architecture(name: str) -> str:
         UnknownModel: if timm has no such architecture; the nearest names are given.
     """
     name = get_deprecated_models().get(name) or name
+    if not is_model(name):
+        added_families()  # packages that add a family may register its architectures with timm
     if not re.fullmatch(r"[\w.]+", name) or not is_model(name):
         longer = sorted(timm.list_models(f"{name}_*"), key=len)[:3]
         near = f" Did you mean {', '.join(longer)}?" if longer else ""

@@ -45,8 +45,9 @@ class Hub:
 def hub_server(repos: Mapping[str, Path]) -> Iterator[Hub]:
     """Serve folders as repositories `owner/name`, and refusals for the ids in `REFUSALS`.
 
-    `o/slow` never answers and `o/strange` answers without the headers of a hub; every other id is
-    unknown. Only revision `main` and the commit exist.
+    The facts of `o/asked` are public and its files are not, as of a gated repository; `o/slow`
+    never answers and `o/strange` answers without the headers of a hub; every other id is unknown.
+    Only revision `main` and the commit exist.
     """
     hub = Hub("", repos)
 
@@ -78,8 +79,12 @@ def hub_server(repos: Mapping[str, Path]) -> Iterator[Hub]:
                 self.send(404, {"X-Error-Code": "RepoNotFound"}, b"", body)
             elif match["revision"] not in (None, "main", COMMIT):
                 self.send(404, {"X-Error-Code": "RevisionNotFound"}, b"", body)
+            elif match.re is API and self.path.endswith("/auth-check"):
+                self.send(403, {"X-Error-Code": "GatedRepo"}, b"", body)
             elif match.re is API:
-                self.send(200, {}, json.dumps({"id": repo, "sha": COMMIT}).encode(), body)
+                gated = "manual" if repo == "o/asked" else False
+                facts = {"id": repo, "sha": COMMIT, "gated": gated}
+                self.send(200, {}, json.dumps(facts).encode(), body)
             else:
                 self.file(hub.repos[repo] / match["file"], body)
 
