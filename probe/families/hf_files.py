@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,17 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from probe.errors import CheckpointError
 from probe.families.checkpoint import file_sha256, local_path
 from probe.families.hub import hub_call
+from probe.families.weight_files import (
+    INDEX,
+    PICKLES,
+    WEIGHTS,
+    combined_sha256,
+    shard_names,
+    standard_weights,
+)
 from probe.types import ModelSpec
 
 CONFIG = "config.json"
-INDEX = ".index.json"
-# In transformers' own order of preference: safetensors before pickles, whole before sharded.
-WEIGHTS = ("model.safetensors", f"model.safetensors{INDEX}")
-PICKLES = ("pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 
 
@@ -43,10 +45,7 @@ class CheckpointFiles:
 
         The hub's cache names large files by their SHA-256, which then is not computed again.
         """
-        digests = sorted(_sha256(path) for path in self.weights)
-        if len(digests) == 1:
-            return digests[0]
-        return f"sha256:{hashlib.sha256(chr(10).join(digests).encode()).hexdigest()}"
+        return combined_sha256(_sha256(path) for path in self.weights)
 
 
 def locate(spec: ModelSpec, *, weights: bool) -> CheckpointFiles:
@@ -74,17 +73,10 @@ def locate(spec: ModelSpec, *, weights: bool) -> CheckpointFiles:
 
 
 def _local_weights(folder: Path) -> tuple[Path, ...]:
-    for name in (*WEIGHTS, *PICKLES):
-        path = folder / name
-        if not path.is_file():
-            continue
-        if not name.endswith(INDEX):
-            return (path,)
-        shards = tuple(folder / shard for shard in _shards(path))
-        if missing := [shard.name for shard in shards if not shard.is_file()]:
-            raise CheckpointError(f"'{folder}' lacks the shards {', '.join(missing)} of its {name}")
-        return shards
-    raise CheckpointError(f"'{folder}' holds no weights; expected {WEIGHTS[0]} or {PICKLES[0]}")
+    found = standard_weights(folder)
+    if not found:
+        raise CheckpointError(f"'{folder}' holds no weights; expected {WEIGHTS[0]} or {PICKLES[0]}")
+    return found
 
 
 def _from_hub(repo: str, revision: str | None, weights: bool) -> CheckpointFiles:
@@ -111,7 +103,7 @@ def _hub_weights(repo: str, commit: str) -> tuple[Path, ...]:
             unreached = unreached or error
             continue
         if path is not None and name.endswith(INDEX):
-            shards = (hf_hub_download(repo, shard, revision=commit) for shard in _shards(path))
+            shards = (hf_hub_download(repo, shard, revision=commit) for shard in shard_names(path))
             return tuple(Path(shard) for shard in shards)
         if path is not None:
             return (path,)
@@ -131,16 +123,6 @@ def _fetch(repo: str, name: str, commit: str) -> Path | None:
         raise
     except EntryNotFoundError:
         return None
-
-
-def _shards(index: Path) -> list[str]:
-    try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"'{index}' is no index of weight shards; fetch it again") from error
-    if outside := [s for s in shards if Path(s).name != s]:
-        raise CheckpointError(f"'{index}' names files outside its folder: {', '.join(outside)}")
-    return shards
 
 
 def _sha256(path: Path) -> str:
