@@ -25,7 +25,7 @@ tried = []
 
 def forbid(event, arguments):
     if event in FORBIDDEN:
-        tried.append(f"{event} {arguments[-1] if arguments else ''}")
+        tried.append(f"{event} {arguments}")
         raise OSError(f"{event} is forbidden")
 
 sys.addaudithook(forbid)

@@ -73,7 +73,7 @@ def read_state_dict(*files: Path, own: Iterable[str] = ()) -> dict[str, Tensor]:
     """
     state: dict[str, Tensor] = {}
     for path in files:
-        part = _only_state_dict(_read(path), path)
+        part = _only_state_dict(read_content(path), path)
         if twice := sorted(state.keys() & part.keys()):
             raise CheckpointError(
                 f"'{path}' holds {some(twice)} once more than the other shards; fetch them anew"
@@ -83,6 +83,34 @@ def read_state_dict(*files: Path, own: Iterable[str] = ()) -> dict[str, Tensor]:
     while prefix := _common_prefix(state, names):
         state = {key.removeprefix(prefix): tensor for key, tensor in state.items()}
     return state
+
+
+def read_content(path: Path) -> Any:
+    """What a file of safetensors or a pickle holds; nothing that lies in it can run.
+
+    Raises:
+        CheckpointError: if it cannot be read so.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        # Training checkpoints often carry their parsed arguments, a plain container.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\w[\w.]*)", str(error))
+        what = f"from the file ({named[1]})" if named else "from the file, or it is damaged"
+        raise CheckpointError(
+            f"'{path}' is no plain state dict: reading it would run code {what}; save the model's "
+            "state_dict() as safetensors"
+        ) from error
+    except Exception as error:  # a damaged file can make its reader stumble in any way
+        kind = type(error).__name__
+        reason = kind if isinstance(error, KeyError) else str(error).partition("\n")[0] or kind
+        raise CheckpointError(
+            f"'{path}' cannot be read as a checkpoint: {reason}; it is damaged or none, so fetch "
+            "it anew or save its state dict as safetensors"
+        ) from error
 
 
 def check_floating(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
@@ -190,29 +218,6 @@ def some(names: Iterable[str], shown: int = 4) -> str:
     listed = list(names)
     more = f" and {len(listed) - shown} more" if len(listed) > shown else ""
     return ", ".join(listed[:shown]) + more
-
-
-def _read(path: Path) -> Any:
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        # Training checkpoints often carry their parsed arguments, a plain container.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\w[\w.]*)", str(error))
-        what = f"from the file ({named[1]})" if named else "from the file, or it is damaged"
-        raise CheckpointError(
-            f"'{path}' is no plain state dict: reading it would run code {what}; save the model's "
-            "state_dict() as safetensors"
-        ) from error
-    except Exception as error:  # a damaged file can make its reader stumble in any way
-        kind = type(error).__name__
-        reason = kind if isinstance(error, KeyError) else str(error).partition("\n")[0] or kind
-        raise CheckpointError(
-            f"'{path}' cannot be read as a checkpoint: {reason}; it is damaged or none, so fetch "
-            "it anew or save its state dict as safetensors"
-        ) from error
 
 
 def _only_state_dict(content: Any, path: Path) -> dict[str, Tensor]:

@@ -76,7 +76,7 @@ def load_hf(
     else:
         module, left_out = pretrained(model_class, config, files.weights, spec.source)
         notes.extend(left_out)
-        weights = files.weights_hash()
+        weights = files.digest
     module.eval().requires_grad_(False)
     return RawModel(
         module=module,

@@ -7,8 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+from safetensors import SafetensorError
 from timm.models import PretrainedCfg, get_arch_name
 from torch import nn
 
@@ -20,6 +22,7 @@ from probe.families.checkpoint import (
     file_sha256,
     local_path,
     mismatch,
+    read_content,
     read_state_dict,
     resolved_id,
     wrapping,
@@ -27,7 +30,7 @@ from probe.families.checkpoint import (
 from probe.families.hub import hub_call
 from probe.families.timm_build import blueprint, build, native_size, resized_options
 from probe.families.timm_head import class_count
-from probe.families.timm_hub import hub_identity, known_architecture, resolve_name
+from probe.families.timm_hub import fetch_weights, hub_identity, known_architecture, resolve_name
 from probe.families.timm_preprocess import checkpoint_preprocess
 from probe.families.weight_files import combined_sha256, weights_files
 from probe.types import Identity, ModelSpec
@@ -82,8 +85,7 @@ def load_timm(
         module = build(source.name, sized, seed=seed)
         identity = Identity(source.resolved, None, f"random:{seed}")
     elif not source.weights:
-        module = _load_from_hub(source, sized)
-        identity = hub_identity(source.resolved, module.pretrained_cfg)
+        module, identity = _load_from_hub(source, sized)
     else:
         module = _load_from_files(source, sized, plan)
         digest = combined_sha256(file_sha256(file) for file in source.weights)
@@ -166,7 +168,7 @@ def _config_architecture(config: Path) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> nn.Module:
+def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> tuple[nn.Module, Identity]:
     config = source.config
     if config is None or not config.has_weights:
         raise CheckpointError(
@@ -183,15 +185,21 @@ def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> nn.Module:
     overlay = {}
     if source.revision is not None and config.hf_hub_id:
         overlay["hf_hub_id"] = f"{config.hf_hub_id}@{source.revision}"
+    fetched = None
     try:
+        fetched = hub_call(source.resolved, lambda: fetch_weights(config, source.revision))
         module: Any = hub_call(
             source.resolved, lambda: build(source.name, options, pretrained=True, overlay=overlay)
         )
     except OSError as error:  # the few weights that timm fetches from elsewhere than the hub
         raise CheckpointError(f"{source.resolved} cannot be downloaded: {error}") from error
+    except (CheckpointError, SafetensorError, UnpicklingError):
+        if fetched is not None and fetched[0].suffix != ".npz":
+            read_content(fetched[0])  # of a file that cannot be read, it says why in one line
+        raise
     if classes == 0 < config.num_classes:
         module.reset_classifier(0)
-    return module
+    return module, hub_identity(source.resolved, config, fetched)
 
 
 def _load_from_files(source: _Source, options: Mapping[str, Any], plan: Any) -> nn.Module:
