@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from probe.session import LoadOptions
     from probe.types import LoadedModel
 
-CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".bin", ".pth", ".pt")
+CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".bin", ".pth", ".pt", ".ckpt")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -90,14 +90,14 @@ def _local_files(spec: ModelSpec) -> list[Path]:
     if kind not in ("file", "package"):
         return []
     path = Path(__file__).resolve().parent / place if kind == "package" else Path(place)
-    if path.is_dir():
+    if os.path.isdir(path):
         return sorted(
             entry
             for entry in path.iterdir()
             if entry.suffix in CHECKPOINT_SUFFIXES and entry.is_file()
         )
     beside = path.with_name("config.json")
-    return [found for found in (path, beside) if found.is_file()]
+    return [found for found in (path, beside) if os.path.isfile(found)]
 
 
 def _accelerators() -> list[str]:

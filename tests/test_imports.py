@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "families": MODEL,
     "loading": {*MODEL, "data", "families"},
     "corruptions": BASE,
-    "data": BASE,
+    "data": {*BASE, "yaml_file"},
     "metrics": {*BASE, "numerics"},
     "records": BASE,
     "manifest": {*BASE, "records", "store"},
