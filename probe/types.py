@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from probe.wiring import (
-    AttentionSite,
-    CarryOutput,
-    CarryTensors,
-    EditOutput,
-    Merge,
-    SwapTensors,
-)
+from probe.wiring import AttentionSite, CarryOutput, CarryTensors, EditOutput, Merge, SwapTensors
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +18,9 @@ if TYPE_CHECKING:
 Layout = Literal["NLC", "NHWC", "NCHW"]
 Point = Literal["attn_in", "block_out"]
 Side = Literal["output", "input"]
-PositionKind = Literal["absolute", "sinusoidal", "relative_bias", "rotary", "convolutional"]
+PositionKind = Literal[
+    "absolute", "sinusoidal", "relative_bias", "rotary", "convolutional", "gated"
+]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 PermutationMode = Literal["image", "shared", "batch"]
 Metric = Literal["l1", "l2"]
@@ -77,14 +72,14 @@ class TokenSite:
 
 @dataclass(frozen=True)
 class PositionSite:
-    """One positional signal of the model.
+    """One positional signal of the model; a `gated` one is an attention by position alone.
 
-    `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of an
-    absolute table that belong to prefix tokens. `rescale` is how alpha reaches the signal, None
-    where it cannot. `max_alpha` bounds alpha where the signal saturates (Swin V2: 1). `carry` moves
-    a rotation or a bias along with permuted tokens, None where it is made anew in every run.
-    `grid` is what a table was made for, of a bias the window. `resampling` says in plain words how
-    the library maps the signal to another image size.
+    `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of a table
+    that belong to prefix tokens. `rescale` is how alpha reaches the signal, None where it cannot;
+    `max_alpha` bounds alpha where the signal saturates (Swin V2: 1). `carry` moves a rotation or a
+    bias along with permuted tokens, None where every run makes it anew. `grid` is what a table was
+    made for, of a bias the window; `layout` is that of a table. `resampling` says in plain words
+    how the library maps the signal to another image size.
     """
 
     kind: PositionKind
@@ -95,6 +90,7 @@ class PositionSite:
     carry: CarryTensors | CarryOutput | None = None
     grid: Grid | None = None
     resampling: str = ""
+    layout: Layout = "NLC"
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,15 @@ class AttentionSite:
 class Merge:
     """Before layer `before` tokens join: new (r, c) is made of `rows` x `cols` old ones.
 
-    Their block begins at (rows * r, cols * c); what lies beyond the old grid is padding.
+    Their block begins at (rows * r, cols * c); what lies beyond the old grid is padding. A
+    convolution wider than its stride also takes in the `overlap` tokens in front of that block,
+    along both axes.
     """
 
     before: int
     rows: int
     cols: int
+    overlap: int = 0
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,15 @@ def last_tokens(model: LoadedModel, images: Tensor) -> Tensor:
     """The last tokens (B, tokens, C) as the library itself gives them out."""
     module: Any = model.module
     if model.family.startswith("timm"):
+        if model.family == "timm_pit":  # it gives out prefix tokens alone
+            patches = module.patch_embed(images) + module.pos_embed
+            prefix = module.cls_token.expand(len(images), -1, -1)
+            patches, prefix = module.transformers((patches, prefix))
+            return torch.cat([prefix, patches.flatten(2).mT], dim=1)
         tokens = module.forward_features(images)
+        site = model.anatomy.features
+        if site is not None and tuple(tokens.shape[2:]) == (site.grid.rows, site.grid.cols):
+            return tokens.flatten(2).mT
         return tokens.flatten(1, 2) if tokens.ndim == 4 else tokens
     body = module.base_model
     body = getattr(module, "vision_model", module) if body is module else body

@@ -45,14 +45,15 @@ def test_every_signal_of_every_family_has_its_entry(name: str) -> None:
         assert one["resampling"] == site.resampling
         assert (one["level"], len(one["assumes"]) > 20) == ("exact algebra", True)
         assert one["token_norm"]["images"] == len(images_for(model))
-        assert (site.grid is None) is (site.kind == "rotary")
+        no_table = site.kind in ("rotary", "convolutional", "gated")
+        assert (site.grid is None) is no_table
         assert (one["rotary"] is not None) is (site.kind == "rotary")
         assert (one["bias"] is not None) is (site.kind == "relative_bias")
         added = site.kind in ("absolute", "sinusoidal")
         for number in ("norm", "ratio"):
             assert (one[number]["value"] is not None) is added
             assert (one[number]["reason"] is None) is added
-        assert (one["table_ssdc"]["value"] is None) is (site.kind == "rotary")
+        assert (one["table_ssdc"]["value"] is None) is no_table
 
 
 def test_a_model_without_position_has_no_entry() -> None:
@@ -250,3 +251,39 @@ def test_nothing_is_left_in_the_model() -> None:
     model = fresh("timm_swin_v2")
     position_contract(model, images_for(model))
     assert all(not module._forward_hooks for module in model.module.modules())
+
+
+def test_a_table_in_channels_first_is_read_row_by_row() -> None:
+    model = fresh("timm_pit")
+    (one,) = position_contract(model)
+    table = model.module.pos_embed.detach().double()[0]
+    assert one["shape"] == [1, *table.shape]
+    assert one["grid"] == list(table.shape[1:])
+    assert one["norm"]["value"] == pytest.approx(float(table.norm(dim=0).mean()))
+    unit = (table / table.norm(dim=0)).flatten(1).T.numpy()
+    expected = rank_correlation(unit @ unit.T, Grid(*table.shape[1:]))
+    assert one["table_ssdc"]["value"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_table_that_a_module_makes_is_what_it_adds() -> None:
+    model = fresh("timm_xcit")
+    grid = model.anatomy.patches.grid
+    with torch.no_grad():
+        table = model.module.pos_embed(1, grid.rows, grid.cols)[0].double()
+    one, *others = position_contract(model, images_for(model))
+    assert (one["kind"], one["grid"]) == ("sinusoidal", [grid.rows, grid.cols])
+    assert one["norm"]["value"] == pytest.approx(float(table.norm(dim=0).mean()))
+    assert one["ratio"]["value"] > 0
+    assert one["assumes"].startswith("read off what a module adds; its similarity is the cosine")
+    assert {other["kind"] for other in others} == {"convolutional"}
+
+
+def test_gated_position_has_no_table() -> None:
+    _, one, _ = position_contract(fresh("timm_convit"))
+    assert one["kind"] == "gated"
+    for number in ("norm", "ratio", "table_ssdc"):
+        assert one[number]["value"] is None
+    assert one["norm"]["reason"] == (
+        "position has an attention of its own, mixed with that of the content by a gate"
+    )
+    assert one["assumes"] == one["norm"]["reason"]

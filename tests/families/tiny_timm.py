@@ -9,11 +9,17 @@ from typing import Any
 import torch
 from timm.layers import build_sincos2d_pos_embed
 from timm.models.beit import Beit
+from timm.models.cait import Cait
+from timm.models.convit import ConVit
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva
+from timm.models.pit import PoolingVisionTransformer
+from timm.models.pvt_v2 import PyramidVisionTransformerV2
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.swin_transformer_v2 import SwinTransformerV2
+from timm.models.twins import Twins
 from timm.models.vision_transformer import ParallelScalingBlock, ResPostBlock, VisionTransformer
+from timm.models.xcit import Xcit
 from torch import nn
 
 from probe.families.base import family_of
@@ -31,6 +37,14 @@ STAGED = {
     "num_classes": 7, "drop_path_rate": 0.0,
 }  # fmt: skip
 STAGED_V2 = STAGED | {"pretrained_window_sizes": (0, 0)}
+POOLED = {
+    "patch_size": 8, "stride": 4, "base_dims": (8, 8), "depth": (2, 2), "heads": (2, 4),
+    "num_classes": 7,
+}  # fmt: skip
+PYRAMID = {
+    "embed_dims": (16, 32), "depths": (2, 2), "num_heads": (2, 4), "sr_ratios": (2, 1),
+    "mlp_ratios": (2, 2), "num_classes": 7,
+}  # fmt: skip
 
 
 def load_tiny(module: nn.Module, image_size: tuple[int, int], name: str = "tiny") -> LoadedModel:
@@ -59,6 +73,19 @@ def sincos_vit(img_size: tuple[int, int], **options: Any) -> nn.Module:
         module.pos_embed.zero_()
         module.pos_embed[:, 1:] = build_sincos2d_pos_embed(grid, 32, interleave_sin_cos=True)
     return module
+
+
+def convit(img_size: tuple[int, int], **options: Any) -> nn.Module:
+    """A ConViT that has run once, in which it makes and keeps the offsets of its tokens."""
+    module = ConVit(img_size, **FLAT | {"embed_dim": 8, "num_heads": 4}, **options).eval()
+    with torch.no_grad():
+        module(torch.zeros(1, 3, *img_size))
+    return module
+
+
+def any_size(build: Callable[..., nn.Module], **options: Any) -> Callable[..., nn.Module]:
+    """The builder of a model that is made without an image size."""
+    return lambda img_size: build(**options)
 
 
 def tiny_models() -> dict[str, Callable[[], LoadedModel]]:
@@ -126,6 +153,19 @@ def tiny_models() -> dict[str, Callable[[], LoadedModel]]:
         "swin_padded": (swin, (40, 48)),
         "swin_v2": (swin2, square),
         "swin_v2_wide": (swin2, wide),
+        "cait": (partial(Cait, **FLAT, depth_token_only=2), wide),
+        "cait_gap": (partial(Cait, **FLAT, global_pool="avg"), square),
+        "xcit": (partial(Xcit, **FLAT, cls_attn_layers=2), wide),
+        "xcit_no_pe": (partial(Xcit, **FLAT, use_pos_embed=False, tokens_norm=True), square),
+        "pit": (partial(PoolingVisionTransformer, **POOLED), wide),
+        "pit_distilled": (partial(PoolingVisionTransformer, **POOLED, distilled=True), square),
+        "convit": (partial(convit, local_up_to_layer=2), square),
+        "convit_no_pe": (partial(convit, local_up_to_layer=1, use_pos_embed=False), square),
+        "pvt_v2": (any_size(PyramidVisionTransformerV2, **PYRAMID), wide),
+        "pvt_v2_odd": (any_size(PyramidVisionTransformerV2, **PYRAMID), (36, 52)),
+        "pvt_v2_linear": (any_size(PyramidVisionTransformerV2, **PYRAMID, linear=True), square),
+        "twins_pcpvt": (partial(Twins, **PYRAMID), wide),
+        "twins_svt": (partial(Twins, **PYRAMID, wss=(4, 4)), square),
     }
     return {
         f"timm_{name}": partial(_make, f"timm_{name}", build, size)
