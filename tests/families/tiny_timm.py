@@ -11,14 +11,18 @@ from timm.layers import build_sincos2d_pos_embed
 from timm.models.beit import Beit
 from timm.models.cait import Cait
 from timm.models.convit import ConVit
+from timm.models.davit import DaVit
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva
+from timm.models.focalnet import FocalNet
+from timm.models.gcvit import GlobalContextVit
 from timm.models.pit import PoolingVisionTransformer
 from timm.models.pvt_v2 import PyramidVisionTransformerV2
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.swin_transformer_v2 import SwinTransformerV2
 from timm.models.twins import Twins
 from timm.models.vision_transformer import ParallelScalingBlock, ResPostBlock, VisionTransformer
+from timm.models.volo import VOLO
 from timm.models.xcit import Xcit
 from torch import nn
 
@@ -44,6 +48,19 @@ POOLED = {
 PYRAMID = {
     "embed_dims": (16, 32), "depths": (2, 2), "num_heads": (2, 4), "sr_ratios": (2, 1),
     "mlp_ratios": (2, 2), "num_classes": 7,
+}  # fmt: skip
+FOCAL = {"embed_dim": 16, "depths": (2, 2), "num_classes": 7, "drop_path_rate": 0.0}
+DUAL = {
+    "embed_dims": (16, 32), "depths": (1, 1), "num_heads": (2, 4), "window_size": 4,
+    "num_classes": 7,
+}  # fmt: skip
+GLOBAL = {
+    "embed_dim": 16, "depths": (2, 2), "num_heads": (2, 4), "window_size": (4, 4), "num_classes": 7,
+}  # fmt: skip
+OUTLOOK = {
+    "layers": [2, 2], "embed_dims": [16, 32], "num_heads": [2, 4], "patch_size": 4,
+    "stem_hidden_dim": 8, "downsamples": (True, False), "outlook_attention": (True, False),
+    "num_classes": 7,
 }  # fmt: skip
 
 
@@ -166,6 +183,18 @@ def tiny_models() -> dict[str, Callable[[], LoadedModel]]:
         "pvt_v2_linear": (any_size(PyramidVisionTransformerV2, **PYRAMID, linear=True), square),
         "twins_pcpvt": (partial(Twins, **PYRAMID), wide),
         "twins_svt": (partial(Twins, **PYRAMID, wss=(4, 4)), square),
+        "focalnet": (any_size(FocalNet, **FOCAL), wide),
+        "focalnet_post_norm": (
+            any_size(
+                FocalNet, **FOCAL, use_post_norm=True, use_overlap_down=True, layerscale_value=1e-4
+            ),
+            square,
+        ),
+        "davit": (any_size(DaVit, **DUAL), wide),
+        "davit_odd": (any_size(DaVit, **DUAL, down_kernel_size=3, named_blocks=True), (36, 52)),
+        "davit_padded": (any_size(DaVit, **DUAL, channel_attn_v2=True), (36, 52)),
+        "gcvit": (partial(GlobalContextVit, **GLOBAL), square),
+        "volo": (partial(VOLO, **OUTLOOK), wide),
     }
     return {
         f"timm_{name}": partial(_make, f"timm_{name}", build, size)
