@@ -56,14 +56,28 @@ class Merge:
 
 
 @dataclass(frozen=True)
+class Arrangement:
+    """How a module holds the tokens of a grid where it does so in none of the layouts.
+
+    `split(output)` gives (B, prefix + N, C), row-major; `join(tokens, output)` puts such tokens
+    back into the form of `output`, and is None where tokens are only read.
+    """
+
+    split: Callable[[torch.Tensor], torch.Tensor]
+    join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True)
 class SwapTensors:
     """Scale a signal by putting other tensors in place of named parameters or buffers.
 
     `tensors(model, alpha)` returns {dotted name: replacement}; replacements have the shape, dtype
-    and device of what they replace.
+    and device of what they replace. `caches` are dotted names of dicts in which the model keeps
+    what it has made of these tensors; they are empty while others are in place.
     """
 
     tensors: Callable[[torch.nn.Module, float], Mapping[str, torch.Tensor]]
+    caches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

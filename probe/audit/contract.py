@@ -35,8 +35,10 @@ NO_TABLE: dict[str, str] = {
     "relative_bias": "a bias is added to attention scores, not to tokens",
     "rotary": "a rotation keeps the length of what it turns",
     "convolutional": "position comes from convolutions, which hold no table",
+    "mixing": "position is in the weights that mix tokens by their index",
     "gated": "position has an attention of its own, mixed with that of the content by a gate",
 }
+UNREAD = "it is stored in another order than that of the tokens of one grid or window"
 FLAT = "the bias is the same at every offset, or not finite"
 ADDED = ("absolute", "sinusoidal")  # kinds of signal that are added to the tokens
 _BOUND = 16.0  # Swin V2's bias is 16 sigmoid of what its MLP gives
@@ -78,7 +80,9 @@ def position_contract(model: LoadedModel, images: Tensor | None = None) -> list[
     outputs = _made_by_modules(model)
     found = []
     for site in model.anatomy.positions:
-        if site.kind in ADDED:
+        if site.grid is None and site.kind in (*ADDED, "relative_bias"):
+            own = {"shape": None, "assumes": UNREAD}
+        elif site.kind in ADDED:
             own = _table(model, site, outputs.get(site.where))
         elif site.kind == "relative_bias":
             own = _bias(model, site, outputs.get(site.where))
@@ -91,7 +95,7 @@ def position_contract(model: LoadedModel, images: Tensor | None = None) -> list[
 
 
 def _entry(site: PositionSite, own: dict[str, Any], tokens: dict[str, Any]) -> dict[str, Any]:
-    why = NO_TABLE.get(site.kind)
+    why = NO_TABLE.get(site.kind, UNREAD)
     norm = own.get("norm", {"value": None, "reason": why})
     prefix_rows = own.get("prefix_rows", 0)
     return {
@@ -127,7 +131,8 @@ def _table(model: LoadedModel, site: PositionSite, output: Tensor | None) -> dic
     table = _stored(model, site.where) if output is None else output
     channels_last = table.movedim(1, -1) if site.layout == "NCHW" else table
     rows = channels_last.reshape(-1, channels_last.shape[-1])[site.prefix :]
-    if site.grid is None or len(rows) != site.grid.tokens:
+    assert site.grid is not None
+    if len(rows) != site.grid.tokens:
         raise AnatomyError(
             f"'{site.where}' holds {len(rows)} patch rows, which its declared grid does not have; "
             "check the family"
@@ -152,8 +157,7 @@ def _bias(model: LoadedModel, site: PositionSite, output: Tensor | None) -> dict
     """A bias by its offsets: a table, or, where `output` is given, what an MLP makes of them."""
     bounded = None if output is None else _BOUND * torch.sigmoid(output).squeeze(0)
     stored = _stored(model, site.where) if bounded is None else bounded
-    if site.grid is None:
-        raise AnatomyError(f"the window of '{site.where}' is not declared; check the family")
+    assert site.grid is not None
     down, across = 2 * site.grid.rows - 1, 2 * site.grid.cols - 1
     rows = stored.reshape(-1, stored.shape[-1])
     extra = len(rows) - down * across
@@ -244,7 +248,8 @@ def _token_norm(model: LoadedModel, images: Tensor | None) -> dict[str, Any]:
         why = "no images were given to measure patch tokens on"
         return {"value": None, "reason": why, "images": 0, "level": MEASURED}
     place = model.anatomy.patches
-    site = TokenSite(0, "attn_in", place.module, place.grid, place.prefix, place.layout)
+    where = (place.module, place.grid, place.prefix, place.layout)
+    site = TokenSite(0, "attn_in", *where, arrangement=place.arrangement)
     seen: list[float] = []
 
     def read(_site: TokenSite, tokens: Tensor) -> None:

@@ -65,16 +65,6 @@ def families() -> dict[str, Family]:
     return found
 
 
-@cache
-def unread() -> dict[type[nn.Module], str]:
-    """Why architectures with a token grid are refused: modules that define `UNREAD` say so."""
-    package = importlib.import_module("probe.families")
-    found: dict[type[nn.Module], str] = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        found |= getattr(importlib.import_module(f"probe.families.{info.name}"), "UNREAD", {})
-    return found
-
-
 def family_of(module: nn.Module, library: Library, forced: str | None = None) -> Family:
     """The family that claims `module`, or the one named by `forced`.
 
@@ -92,13 +82,10 @@ def family_of(module: nn.Module, library: Library, forced: str | None = None) ->
         return fits[0]
     kind = f"{type(module).__module__}.{type(module).__name__}"
     if not fits:
-        for refused, reason in unread().items():
-            if isinstance(module, refused):
-                raise AnatomyError(f"{kind} cannot be read: {reason}")
         names = ", ".join(sorted(f.name for f in known.values()))
         raise AnatomyError(
             f"no family reads the architecture {kind}; it may have no token grid "
-            f"(convolutional networks have none yet). Families: {names}"
+            f"(of convolutional networks, ResNet and ConvNeXt are baselines). Families: {names}"
         )
     names = ", ".join(sorted(f.name for f in fits))
     raise AnatomyError(f"{kind} fits more than one family ({names}); name one with `family:`")

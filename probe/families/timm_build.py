@@ -163,7 +163,7 @@ def _windows(module: nn.Module) -> dict[str, tuple[int, int]]:
 
 
 def _unknown_option(error: TypeError) -> str:
-    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    found = re.search(r"unexpected keyword argument(?:\(s\):)? \[?'(\w+)'", str(error))
     return found[1] if found else ""
 
 

@@ -33,10 +33,12 @@ from tests.families.tiny import (
 
 STAGED = named(staged)
 # What no rule silences stays, but for convolutions, which the test itself takes away.
-GATED = named(lambda anatomy: any(site.kind == "gated" for site in anatomy.positions))
+UNSILENCED = named(lambda a: any(site.kind in ("gated", "mixing") for site in a.positions))
+UNSCALED = {"convolutional", "gated", "mixing"}
+permuted_model = pytest.mark.parametrize("name", named(lambda a: a.patches.refusal is None))
 every_model = pytest.mark.parametrize("name", list(MAKERS))
 flat_model = pytest.mark.parametrize(
-    "name", [name for name in MAKERS if name not in {*STAGED, *GATED}]
+    "name", [name for name in MAKERS if name not in {*STAGED, *UNSILENCED}]
 )
 
 
@@ -85,8 +87,13 @@ def test_layers_come_in_order_with_the_declared_grid(name: str, watched: LoadedM
         assert tokens.dtype == torch.float32
         assert torch.isfinite(tokens).all()
     for before, after in zip(anatomy.attn_in, anatomy.block_out, strict=True):
-        assert (before.grid, before.prefix) == (after.grid, after.prefix)
-    assert anatomy.attn_in[0].grid == anatomy.patches.grid
+        assert before.prefix == after.prefix
+    # Grids only shrink, and between and inside blocks only where the model has stages.
+    sides = [(site.grid.rows, site.grid.cols) for site in found]
+    sides.insert(0, (anatomy.patches.grid.rows, anatomy.patches.grid.cols))
+    assert sides == sorted(sides, reverse=True)
+    if name not in STAGED:
+        assert len(set(sides)) == 1
 
 
 @every_model
@@ -112,7 +119,7 @@ def test_predict_gives_one_logit_per_class(name: str, watched: LoadedModel) -> N
         assert watched.predict(output).shape == (IMAGES, watched.classes)
 
 
-@every_model
+@permuted_model
 def test_identity_and_alpha_one_change_no_bit(name: str, watched: LoadedModel) -> None:
     bare = run(watched)
     with permute_patches(watched, torch.arange(watched.anatomy.patches.grid.tokens)):
@@ -122,7 +129,7 @@ def test_identity_and_alpha_one_change_no_bit(name: str, watched: LoadedModel) -
             assert same(bare, run(watched))
 
 
-@every_model
+@permuted_model
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_is_left_behind(name: str, watched: LoadedModel, fails: bool) -> None:
     bare, watch = run(watched), Watch(watched.module)
@@ -145,10 +152,11 @@ def test_nothing_is_left_behind(name: str, watched: LoadedModel, fails: bool) ->
     assert same(bare, run(watched))
 
 
-@every_model
+@permuted_model
 def test_rpi_moves_token_identities_exactly(name: str, watched: LoadedModel) -> None:
     patches = watched.anatomy.patches
-    site = TokenSite(0, "attn_in", patches.module, patches.grid, patches.prefix, patches.layout)
+    place = (patches.module, patches.grid, patches.prefix, patches.layout)
+    site = TokenSite(0, "attn_in", *place, arrangement=patches.arrangement)
     order = permutations(watched)
     assert len({tuple(row) for row in order.tolist()}) == IMAGES
     (clean,) = read(watched, [site]).values()
@@ -169,7 +177,7 @@ def test_without_positions_a_flat_model_is_equivariant(name: str) -> None:
     prefixes: list[Tensor] = []
     last = submodule(model.module, sites[-1].module)
     handle = last.register_forward_hook(
-        lambda _m, _a, out: prefixes.append(tensors(out)[0][:, : sites[-1].prefix])
+        lambda _m, _a, out: prefixes.append(tensors(out)[sites[-1].element][:, : sites[-1].prefix])
     )
     with with_zero_positions(model), without_convolutions(model):
         clean = read(model, sites, images)
@@ -185,7 +193,9 @@ def test_without_positions_a_flat_model_is_equivariant(name: str) -> None:
 def test_stages_shrink_their_grid(name: str, watched: LoadedModel) -> None:
     grids = [site.grid for site in watched.anatomy.attn_in]
     first, last = grids[0], grids[-1]
-    assert (last.rows, last.cols) == (-(-first.rows // 2), -(-first.cols // 2))
+    while first.rows > last.rows:
+        first = Grid(-(-first.rows // 2), -(-first.cols // 2))
+    assert first == last
     assert grids == sorted(grids, reverse=True)
 
 
@@ -193,7 +203,7 @@ def test_stages_shrink_their_grid(name: str, watched: LoadedModel) -> None:
 def test_each_signal_acts_alone_and_leaves_nothing(name: str, watched: LoadedModel) -> None:
     bare = run(watched)
     for position in watched.anatomy.positions:
-        assert (position.rescale is None) is (position.kind in ("convolutional", "gated"))
+        assert (position.rescale is None) is (position.kind in UNSCALED)
         if position.rescale is None:
             continue
         alone = replace(watched, anatomy=replace(watched.anatomy, positions=(position,)))
@@ -216,7 +226,7 @@ def test_signals_are_scaled_by_kind(name: str, watched: LoadedModel) -> None:
             scale_positions(watched, 0.5),
         ):
             pass
-    unscaled = kinds & {"convolutional", "gated"}
+    unscaled = kinds & UNSCALED
     for kind in unscaled:
         with (
             pytest.raises(NotApplicable, match=f"come from {kind} layers, which alpha does not"),
@@ -236,7 +246,7 @@ def test_signals_are_scaled_by_kind(name: str, watched: LoadedModel) -> None:
     assert len(outputs) < 2 or not same(outputs[0], outputs[1])
 
 
-@every_model
+@permuted_model
 def test_what_did_not_run_had_no_effect(name: str, watched: LoadedModel) -> None:
     with (
         pytest.raises(NoEffect, match=r"never ran inside the context, so nothing was changed"),
@@ -249,6 +259,15 @@ def test_what_did_not_run_had_no_effect(name: str, watched: LoadedModel) -> None
             scale_positions(watched, 0.5),
         ):
             pass
+
+
+@pytest.mark.parametrize("name", named(lambda a: a.patches.refusal is not None))
+def test_where_nothing_can_be_permuted_rpi_says_so(name: str, watched: LoadedModel) -> None:
+    with (
+        pytest.raises(NotApplicable, match="RPI does not apply: a convolutional network has no"),
+        permute_patches(watched, permutations(watched)),
+    ):
+        pass
 
 
 @every_model
@@ -294,7 +313,7 @@ def test_all_layouts_and_a_rectangle_are_among_the_models() -> None:
     assert {m.anatomy.attn_in[0].side for m in models} == {"input", "output"}
     assert any(m.anatomy.patches.grid.rows != m.anatomy.patches.grid.cols for m in models)
     assert {p.kind for m in models for p in m.anatomy.positions} == {
-        "absolute", "sinusoidal", "relative_bias", "rotary", "convolutional", "gated"
+        "absolute", "sinusoidal", "relative_bias", "rotary", "convolutional", "gated", "mixing"
     }  # fmt: skip
 
 

@@ -287,25 +287,9 @@ def test_a_forced_family_that_does_not_fit_says_so(name: str) -> None:
         family_of(module, "timm", forced=name).anatomy(module, (32, 32))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "convnext_atto", "mixer_s32_224"])
+@pytest.mark.parametrize("name", ["vgg11", "regnety_002", "convformer_s18"])
 def test_other_architectures_are_claimed_by_no_family(name: str) -> None:
     with pytest.raises(AnatomyError, match="no family reads the architecture timm"):
-        family_of(blueprint(name, {}), "timm")
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("hiera_tiny_224", "keeps its tokens in the order of mask units"),
-        ("mvitv2_tiny", "pools queries inside blocks"),
-        ("maxvit_tiny_tf_224", "convolutions shrink the grid"),
-        ("nest_tiny_jx", "hold tokens cut into blocks of the image"),
-        ("tiny_vit_5m_224", "keeps the bias in a cache"),
-        ("tnt_s_patch16_224", "every patch is two streams of tokens"),
-    ],
-)
-def test_grids_that_cannot_be_read_are_refused_with_their_reason(name: str, words: str) -> None:
-    with pytest.raises(AnatomyError, match=f"cannot be read: .*{words}"):
         family_of(blueprint(name, {}), "timm")
 
 

@@ -87,6 +87,14 @@ def silent(anatomy: Anatomy) -> bool:
     return all(site.rescale is not None for site in anatomy.positions)
 
 
+def plain(anatomy: Anatomy) -> bool:
+    """Whether every block takes and gives one grid of tokens in row-major order."""
+    return all(
+        taken.grid == given.grid and not (taken.arrangement or given.arrangement or given.element)
+        for taken, given in zip(anatomy.attn_in, anatomy.block_out, strict=True)
+    )
+
+
 def fresh(name: str) -> LoadedModel:
     """A new copy of a tiny model, its constant parameters redrawn."""
     model = MAKERS[name]()

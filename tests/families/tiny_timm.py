@@ -11,17 +11,27 @@ from timm.layers import build_sincos2d_pos_embed
 from timm.models.beit import Beit
 from timm.models.cait import Cait
 from timm.models.convit import ConVit
+from timm.models.convnext import ConvNeXt
 from timm.models.davit import DaVit
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva
 from timm.models.focalnet import FocalNet
 from timm.models.gcvit import GlobalContextVit
+from timm.models.hiera import Hiera
+from timm.models.levit import Levit
+from timm.models.mlp_mixer import MlpMixer
+from timm.models.nest import Nest
 from timm.models.pit import PoolingVisionTransformer
 from timm.models.pvt_v2 import PyramidVisionTransformerV2
+from timm.models.resnet import BasicBlock, ResNet
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.swin_transformer_v2 import SwinTransformerV2
+from timm.models.swin_transformer_v2_cr import SwinTransformerV2Cr
+from timm.models.tiny_vit import TinyVit
+from timm.models.tnt import TNT
 from timm.models.twins import Twins
 from timm.models.vision_transformer import ParallelScalingBlock, ResPostBlock, VisionTransformer
+from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from timm.models.volo import VOLO
 from timm.models.xcit import Xcit
 from torch import nn
@@ -57,6 +67,26 @@ DUAL = {
 GLOBAL = {
     "embed_dim": 16, "depths": (2, 2), "num_heads": (2, 4), "window_size": (4, 4), "num_classes": 7,
 }  # fmt: skip
+LEVIT = {
+    "embed_dim": (32, 64), "key_dim": 8, "depth": (1, 1), "num_heads": (2, 4), "num_classes": 7,
+}  # fmt: skip
+PADDED = {
+    "embed_dims": (8, 16, 32), "depths": (1, 1, 1), "num_heads": (1, 2, 2),
+    "window_sizes": (2, 3, 2), "num_classes": 7,
+}  # fmt: skip
+PIXELS = {
+    "patch_size": 16, "embed_dim": 16, "inner_dim": 8, "depth": 2, "num_heads_inner": 2,
+    "num_heads_outer": 2, "num_classes": 7,
+}  # fmt: skip
+UNITS = {
+    "embed_dim": 16, "stages": (1, 1, 1), "q_pool": 2, "mask_unit_size": (4, 4),
+    "mask_unit_attn": (True, False, False), "num_classes": 7, "head_init_scale": 1.0,
+}  # fmt: skip
+NESTED = {
+    "patch_size": 4, "num_levels": 2, "embed_dims": (16, 32), "num_heads": (2, 4),
+    "depths": (1, 1), "num_classes": 7,
+}  # fmt: skip
+CONVOLVED = {"depths": (1, 1, 1, 1), "dims": (8, 16, 16, 16), "num_classes": 7}
 OUTLOOK = {
     "layers": [2, 2], "embed_dims": [16, 32], "num_heads": [2, 4], "patch_size": 4,
     "stem_hidden_dim": 8, "downsamples": (True, False), "outlook_attention": (True, False),
@@ -195,6 +225,23 @@ def tiny_models() -> dict[str, Callable[[], LoadedModel]]:
         "davit_padded": (any_size(DaVit, **DUAL, channel_attn_v2=True), (36, 52)),
         "gcvit": (partial(GlobalContextVit, **GLOBAL), square),
         "volo": (partial(VOLO, **OUTLOOK), wide),
+        "levit": (partial(Levit, **LEVIT), (64, 96)),
+        "tiny_vit": (any_size(TinyVit, **PADDED), wide),
+        "mixer": (partial(MlpMixer, patch_size=8, num_blocks=2, embed_dim=16, num_classes=7), wide),
+        "tnt": (partial(TNT, **PIXELS), wide),
+        "relpos": (partial(VisionTransformerRelPos, **FLAT), wide),
+        "relpos_shared": (
+            partial(VisionTransformerRelPos, **FLAT, rel_pos_type="bias", shared_rel_pos=True),
+            square,
+        ),
+        "hiera": (partial(Hiera, **UNITS), wide),
+        "nest": (partial(Nest, **NESTED), square),
+        "swin_cr": (partial(SwinTransformerV2Cr, **STAGED), square),
+        "resnet": (
+            any_size(ResNet, block=BasicBlock, layers=(1, 1, 1, 1), num_classes=7),
+            (64, 64),
+        ),
+        "convnext": (any_size(ConvNeXt, **CONVOLVED), (64, 96)),
     }
     return {
         f"timm_{name}": partial(_make, f"timm_{name}", build, size)
