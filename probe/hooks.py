@@ -103,7 +103,10 @@ def observe(
 
     def reader(site: TokenSite) -> Callable[..., None]:
         def take(value: Any) -> None:
-            tokens = first_tensor(value, site.module)
+            several = site.element and isinstance(value, list | tuple)
+            tokens = first_tensor(value[site.element] if several else value, site.module)
+            if site.arrangement is not None:
+                tokens = site.arrangement.split(tokens)
             read(site, split_tokens(tokens, site.grid, site.prefix, site.layout, site.module))
 
         def on_output(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
@@ -164,20 +167,25 @@ def edit_patches(
         NoEffect: on a clean exit, if the projection never ran inside the context.
     """
 
-    def change(tokens: Tensor) -> Tensor:
-        where = (site.grid, site.prefix, site.layout)
+    def change(output: Tensor) -> Tensor:
+        own, where = site.arrangement, (site.grid, site.prefix, site.layout)
+        tokens = output if own is None else own.split(output)
         patches = split_tokens(tokens, *where, site.module)
-        return join_tokens(edit(patches), tokens, *where)
+        new = join_tokens(edit(patches), tokens, *where)
+        return new if own is None or own.join is None else own.join(new, output)
 
     with edit_output(model, site.module, change):
         yield
 
 
 @contextmanager
-def swap_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+def swap_tensors(
+    model: nn.Module, tensors: Mapping[str, Tensor], caches: Sequence[str] = ()
+) -> Iterator[None]:
     """Put `tensors` in place of the parameters or buffers of those dotted names, and back after.
 
-    The original objects return, so nothing is rounded and optimisers keep their references.
+    The original objects return, so nothing is rounded and optimisers keep their references. The
+    dicts called `caches`, which hold what the model has made of them, are set aside meanwhile.
 
     Raises:
         AnatomyError: if a name is neither a parameter nor a buffer, or a shape differs.
@@ -199,4 +207,9 @@ def swap_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[No
             is_parameter = slots is owner._parameters
             slots[key] = nn.Parameter(new, requires_grad=False) if is_parameter else new
             stack.callback(slots.__setitem__, key, old)
+        for name in caches:
+            owner_name, _, key = name.rpartition(".")
+            owner = submodule(model, owner_name)
+            stack.callback(setattr, owner, key, getattr(owner, key))
+            setattr(owner, key, {})
         yield

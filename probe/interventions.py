@@ -55,9 +55,12 @@ def permute_patches(model: LoadedModel, permutations: Tensor) -> Iterator[None]:
 
     Raises:
         UsageError: if a row is not a permutation of 0..N-1, or B is not the batch's size.
+        NotApplicable: if the model has no patch projection that could be permuted, with the reason.
         NoEffect: on a clean exit, if the model never ran inside the context.
     """
     site = model.anatomy.patches
+    if site.refusal is not None:
+        raise NotApplicable(f"RPI does not apply: {site.refusal}")
     tokens = site.grid.tokens
     rows = permutations if permutations.ndim == 2 else permutations[None]
     whole = not (permutations.is_floating_point() or permutations.is_complex())
@@ -141,7 +144,7 @@ def scale_positions(
                 new = site.rescale.tensors(model.module, alpha)
                 old = dict(model.module.named_parameters()) | dict(model.module.named_buffers())
                 changed |= any(not torch.equal(old[name], t) for name, t in new.items())
-                stack.enter_context(swap_tensors(model.module, new))
+                stack.enter_context(swap_tensors(model.module, new, site.rescale.caches))
         if not changed:
             raise NotApplicable(
                 "the positional tables are all zero (untrained), so alpha cannot act on them"

@@ -10,14 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from probe.wiring import (
-    AttentionSite,
-    CarryOutput,
-    CarryTensors,
-    EditOutput,
-    Merge,
-    SwapTensors,
-)
+from probe import wiring
+from probe.wiring import CarryOutput, CarryTensors, EditOutput, SwapTensors
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +19,9 @@ if TYPE_CHECKING:
 Layout = Literal["NLC", "NHWC", "NCHW"]
 Point = Literal["attn_in", "block_out"]
 Side = Literal["output", "input"]
-PositionKind = Literal["absolute", "sinusoidal", "relative_bias", "rotary", "convolutional"]
+PositionKind = Literal[
+    "absolute", "sinusoidal", "relative_bias", "rotary", "convolutional", "gated", "mixing"
+]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 PermutationMode = Literal["image", "shared", "batch"]
 Metric = Literal["l1", "l2"]
@@ -49,13 +45,16 @@ class Grid:
 class PatchSite:
     """The module whose output is the patch projection, where RPI shuffles.
 
-    `module` is a dotted name; of a tuple that it returns, the first element holds the tokens.
+    `module` is a dotted name; of a tuple that it returns, the first tensor holds the tokens, which
+    `arrangement` brings into `layout`. `refusal` says why RPI does not apply.
     """
 
     module: str
     grid: Grid
     prefix: int
     layout: Layout
+    arrangement: wiring.Arrangement | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,8 @@ class TokenSite:
     """Where the tokens of one layer are read.
 
     `module` is a dotted name; `side` says whether its output is read, or, for post-norm designs,
-    its first input. `prefix` tokens stand in front of the grid and are never patch tokens.
+    its first input; `element` is which tensor of several. `prefix` tokens stand in front of the
+    grid. An `arrangement` brings what is read into `layout`.
     """
 
     layer: int
@@ -73,18 +73,20 @@ class TokenSite:
     prefix: int
     layout: Layout
     side: Side = "output"
+    arrangement: wiring.Arrangement | None = None
+    element: int = 0
 
 
 @dataclass(frozen=True)
 class PositionSite:
-    """One positional signal of the model.
+    """One positional signal; `gated`: attention by position alone; `mixing`: weights per index.
 
-    `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of an
-    absolute table that belong to prefix tokens. `rescale` is how alpha reaches the signal, None
-    where it cannot. `max_alpha` bounds alpha where the signal saturates (Swin V2: 1). `carry` moves
-    a rotation or a bias along with permuted tokens, None where it is made anew in every run.
-    `grid` is what a table was made for, of a bias the window. `resampling` says in plain words how
-    the library maps the signal to another image size.
+    `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of a table
+    that belong to prefix tokens. `rescale` is how alpha reaches the signal, None where it cannot;
+    `max_alpha` bounds alpha where the signal saturates (Swin V2: 1). `carry` moves a rotation or a
+    bias along with permuted tokens, None where every run makes it anew. `grid` is what a table was
+    made for, of a bias the window; `layout` is that of a table. `resampling` says in plain words
+    how the library maps the signal to another image size.
     """
 
     kind: PositionKind
@@ -95,14 +97,12 @@ class PositionSite:
     carry: CarryTensors | CarryOutput | None = None
     grid: Grid | None = None
     resampling: str = ""
+    layout: Layout = "NLC"
 
 
 @dataclass(frozen=True)
 class FeatureSite:
-    """The last tokens before the head, for readouts.
-
-    `class_index` is the index of the class token among the prefix tokens, None when there is none.
-    """
+    """The last tokens before the head; `class_index` counts the class token in their prefix."""
 
     module: str
     grid: Grid
@@ -125,8 +125,8 @@ class Anatomy:
     block_out: tuple[TokenSite, ...]
     positions: tuple[PositionSite, ...]
     features: FeatureSite | None = None
-    attention: tuple[AttentionSite, ...] = ()
-    merges: tuple[Merge, ...] = ()
+    attention: tuple[wiring.AttentionSite, ...] = ()
+    merges: tuple[wiring.Merge, ...] = ()
 
     def sites(self, point: Point) -> tuple[TokenSite, ...]:
         """The sites of every layer at `point`."""

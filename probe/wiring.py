@@ -44,12 +44,27 @@ class AttentionSite:
 class Merge:
     """Before layer `before` tokens join: new (r, c) is made of `rows` x `cols` old ones.
 
-    Their block begins at (rows * r, cols * c); what lies beyond the old grid is padding.
+    Their block begins at (rows * r, cols * c); what lies beyond the old grid is padding. A
+    convolution wider than its stride also takes in the `overlap` tokens in front of that block,
+    along both axes.
     """
 
     before: int
     rows: int
     cols: int
+    overlap: int = 0
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a module holds the tokens of a grid where it does so in none of the layouts.
+
+    `split(output)` gives (B, prefix + N, C), row-major; `join(tokens, output)` puts such tokens
+    back into the form of `output`, and is None where tokens are only read.
+    """
+
+    split: Callable[[torch.Tensor], torch.Tensor]
+    join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +72,12 @@ class SwapTensors:
     """Scale a signal by putting other tensors in place of named parameters or buffers.
 
     `tensors(model, alpha)` returns {dotted name: replacement}; replacements have the shape, dtype
-    and device of what they replace.
+    and device of what they replace. `caches` are dotted names of dicts in which the model keeps
+    what it has made of these tensors; they are empty while others are in place.
     """
 
     tensors: Callable[[torch.nn.Module, float], Mapping[str, torch.Tensor]]
+    caches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,21 @@ TABLE_ASSUMES = (
     "read off the stored table on its own grid; its similarity is the cosine of its rows as they "
     "are, and its size is compared before any norm between patch projection and table"
 )
+MADE_ASSUMES = TABLE_ASSUMES.replace("the stored table on its own grid", "what a module adds")
 BIAS_ASSUMES = (
     "read off the bias as attention scores get it, over ordered pairs of different tokens of one "
     "window; what attention makes of it depends on the scores of the content"
 )
-CONVOLUTIONAL = "position comes from convolutions, which hold no table"
+NO_TABLE: dict[str, str] = {
+    "relative_bias": "a bias is added to attention scores, not to tokens",
+    "rotary": "a rotation keeps the length of what it turns",
+    "convolutional": "position comes from convolutions, which hold no table",
+    "mixing": "position is in the weights that mix tokens by their index",
+    "gated": "position has an attention of its own, mixed with that of the content by a gate",
+}
+UNREAD = "it is stored in another order than that of the tokens of one grid or window"
 FLAT = "the bias is the same at every offset, or not finite"
+ADDED = ("absolute", "sinusoidal")  # kinds of signal that are added to the tokens
 _BOUND = 16.0  # Swin V2's bias is 16 sigmoid of what its MLP gives
 
 
@@ -68,26 +77,25 @@ def position_contract(model: LoadedModel, images: Tensor | None = None) -> list[
         AnatomyError: if a table is not as its family declares it.
     """
     tokens = _token_norm(model, images)
-    outputs = _biases_of_modules(model)
+    outputs = _made_by_modules(model)
     found = []
     for site in model.anatomy.positions:
-        if site.kind in ("absolute", "sinusoidal"):
-            own = _table(model, site)
+        if site.grid is None and site.kind in (*ADDED, "relative_bias"):
+            own = {"shape": None, "assumes": UNREAD}
+        elif site.kind in ADDED:
+            own = _table(model, site, outputs.get(site.where))
         elif site.kind == "relative_bias":
             own = _bias(model, site, outputs.get(site.where))
         elif site.kind == "rotary":
             own = _rotation(model, site)
         else:
-            own = {"shape": None, "assumes": CONVOLUTIONAL}
+            own = {"shape": None, "assumes": NO_TABLE[site.kind]}
         found.append(_entry(site, own, tokens))
     return found
 
 
 def _entry(site: PositionSite, own: dict[str, Any], tokens: dict[str, Any]) -> dict[str, Any]:
-    why = {
-        "relative_bias": "a bias is added to attention scores, not to tokens",
-        "rotary": "a rotation keeps the length of what it turns",
-    }.get(site.kind, CONVOLUTIONAL)
+    why = NO_TABLE.get(site.kind, UNREAD)
     norm = own.get("norm", {"value": None, "reason": why})
     prefix_rows = own.get("prefix_rows", 0)
     return {
@@ -118,10 +126,13 @@ def _ratio(norm: dict[str, Any], tokens: dict[str, Any]) -> dict[str, Any]:
     return {"value": norm["value"] / tokens["value"], "reason": None, "level": MEASURED}
 
 
-def _table(model: LoadedModel, site: PositionSite) -> dict[str, Any]:
-    table = _stored(model, site.where)
-    rows = table.reshape(-1, table.shape[-1])[site.prefix :]
-    if site.grid is None or len(rows) != site.grid.tokens:
+def _table(model: LoadedModel, site: PositionSite, output: Tensor | None) -> dict[str, Any]:
+    """An added table: stored, or, where `output` is given, what a module makes in a run."""
+    table = _stored(model, site.where) if output is None else output
+    channels_last = table.movedim(1, -1) if site.layout == "NCHW" else table
+    rows = channels_last.reshape(-1, channels_last.shape[-1])[site.prefix :]
+    assert site.grid is not None
+    if len(rows) != site.grid.tokens:
         raise AnatomyError(
             f"'{site.where}' holds {len(rows)} patch rows, which its declared grid does not have; "
             "check the family"
@@ -131,7 +142,7 @@ def _table(model: LoadedModel, site: PositionSite) -> dict[str, Any]:
         "prefix_rows": site.prefix,
         "norm": _defined(float(rows.norm(dim=1).mean()), "the table is not finite"),
         "table_ssdc": _defined(table_ssdc(rows, site.grid), CONSTANT),
-        "assumes": TABLE_ASSUMES,
+        "assumes": TABLE_ASSUMES if output is None else MADE_ASSUMES,
     }
 
 
@@ -144,9 +155,9 @@ def table_ssdc(rows: Tensor, grid: Grid) -> float:
 
 def _bias(model: LoadedModel, site: PositionSite, output: Tensor | None) -> dict[str, Any]:
     """A bias by its offsets: a table, or, where `output` is given, what an MLP makes of them."""
-    stored = _stored(model, site.where) if output is None else output
-    if site.grid is None:
-        raise AnatomyError(f"the window of '{site.where}' is not declared; check the family")
+    bounded = None if output is None else _BOUND * torch.sigmoid(output).squeeze(0)
+    stored = _stored(model, site.where) if bounded is None else bounded
+    assert site.grid is not None
     down, across = 2 * site.grid.rows - 1, 2 * site.grid.cols - 1
     rows = stored.reshape(-1, stored.shape[-1])
     extra = len(rows) - down * across
@@ -237,7 +248,8 @@ def _token_norm(model: LoadedModel, images: Tensor | None) -> dict[str, Any]:
         why = "no images were given to measure patch tokens on"
         return {"value": None, "reason": why, "images": 0, "level": MEASURED}
     place = model.anatomy.patches
-    site = TokenSite(0, "attn_in", place.module, place.grid, place.prefix, place.layout)
+    where = (place.module, place.grid, place.prefix, place.layout)
+    site = TokenSite(0, "attn_in", *where, arrangement=place.arrangement)
     seen: list[float] = []
 
     def read(_site: TokenSite, tokens: Tensor) -> None:
@@ -250,13 +262,13 @@ def _token_norm(model: LoadedModel, images: Tensor | None) -> dict[str, Any]:
     return found | {"images": len(images), "level": MEASURED}
 
 
-def _biases_of_modules(model: LoadedModel) -> dict[str, Tensor]:
-    """The bias, by offset, of every signal that a module makes in a run, from one run.
+def _made_by_modules(model: LoadedModel) -> dict[str, Tensor]:
+    """The output of every module that makes an added table or a bias, from one run.
 
-    It depends on the offsets alone, so that any image does.
+    It depends on places alone, so that any image does.
     """
     modules = dict(model.module.named_modules())
-    made = [s.where for s in model.anatomy.positions if s.kind == "relative_bias"]
+    made = [s.where for s in model.anatomy.positions if s.kind in (*ADDED, "relative_bias")]
     names = [name for name in made if name in modules]
     found: dict[str, Tensor] = {}
     if not names:
@@ -265,8 +277,7 @@ def _biases_of_modules(model: LoadedModel) -> dict[str, Tensor]:
         for name in names:
 
             def keep(_module: nn.Module, _args: Any, output: Any, name: str = name) -> None:
-                raw = first_tensor(output, name).cpu().double()
-                found[name] = (_BOUND * torch.sigmoid(raw)).squeeze(0)
+                found[name] = first_tensor(output, name).cpu().double()
 
             stack.callback(modules[name].register_forward_hook(keep).remove)
         weight = next(model.module.parameters())

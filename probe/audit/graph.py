@@ -254,9 +254,11 @@ def reach(graphs: Sequence[AttentionGraph], merges: Sequence[Merge]) -> list[NDA
     found, grid = [], first.grid
     for graph in graphs:
         if graph.layer in joins:
-            held = _merged(held, grid, joins[graph.layer], graph.grid)
+            held = _merged(held, grid, joins[graph.layer], graph)
         elif graph.grid != grid:
             raise AnatomyError(f"the grid changes before layer {graph.layer}, but not by a merge")
+        late = graph.prefix + graph.grid.tokens - len(held)  # prefix tokens that join here
+        held = np.concatenate([np.zeros((late, held.shape[1]), dtype=bool), held])
         grid, held = graph.grid, _attended(held, graph)
         found.append(held)
     return found
@@ -275,15 +277,22 @@ def _attended(held: NDArray[np.bool_], graph: AttentionGraph) -> NDArray[np.bool
     return new
 
 
-def _merged(held: NDArray[np.bool_], grid: Grid, merge: Merge, to: Grid) -> NDArray[np.bool_]:
+def _merged(
+    held: NDArray[np.bool_], grid: Grid, merge: Merge, graph: AttentionGraph
+) -> NDArray[np.bool_]:
+    """What the tokens of `graph` hold before it runs; prefix tokens stay what they are."""
+    to = graph.grid
+    prefix = len(held) - grid.tokens
+    lead, held = held[:prefix], held[prefix:]
     rows, cols = ceil(grid.rows / merge.rows), ceil(grid.cols / merge.cols)
     if (rows, cols) != (to.rows, to.cols):
         raise AnatomyError(f"merging gives {rows} x {cols} tokens before layer {merge.before}")
     old = np.arange(grid.tokens).reshape(grid.rows, grid.cols)
     new = np.zeros((to.tokens, held.shape[1]), dtype=bool)
-    for r in range(merge.rows):
-        for c in range(merge.cols):
-            part = old[r :: merge.rows, c :: merge.cols]
-            into = np.arange(to.tokens).reshape(rows, cols)[: part.shape[0], : part.shape[1]]
-            new[into.ravel()] |= held[part.ravel()]
-    return new
+    into = np.arange(to.tokens).reshape(rows, cols)
+    for r in range(-merge.overlap, merge.rows):
+        for c in range(-merge.overlap, merge.cols):
+            down, across = np.arange(rows) * merge.rows + r, np.arange(cols) * merge.cols + c
+            i, j = (down >= 0) & (down < grid.rows), (across >= 0) & (across < grid.cols)
+            new[into[i][:, j].ravel()] |= held[old[down[i]][:, across[j]].ravel()]
+    return np.concatenate([lead, new])

@@ -73,9 +73,12 @@ def read_projection(model: LoadedModel) -> Projection:
     Raises:
         NotApplicable: if it is no single convolution or linear layer over patches.
     """
+    site = model.anatomy.patches
+    if site.refusal is not None:
+        raise NotApplicable(site.refusal)
     found = [
         module
-        for module in submodule(model.module, model.anatomy.patches.module).modules()
+        for module in submodule(model.module, site.module).modules()
         if isinstance(module, nn.Conv2d | nn.Linear)
     ]
     if len(found) != 1 or not isinstance(found[0], nn.Conv2d):

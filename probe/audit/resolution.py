@@ -197,11 +197,12 @@ def _signal(
 
 
 def _interpolated(model: LoadedModel, site: PositionSite) -> bool:
-    """Whether a table covers another grid than the one it is used on."""
+    """Whether a table covers another grid than those it may be used on."""
     windows = any(one.window is not None for one in model.anatomy.attention)
     if site.grid is None or (site.kind == "relative_bias" and windows):
         return False
-    return site.grid != model.anatomy.patches.grid
+    own = {model.anatomy.patches.grid, *(one.grid for one in model.anatomy.attn_in)}
+    return site.grid not in own
 
 
 def _tensors(module: nn.Module, name: str) -> list[Tensor]:

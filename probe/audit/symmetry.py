@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from probe.audit.graph import noise
+from probe.errors import NotApplicable
 from probe.hooks import (
     edit_output,
     first_tensor,
@@ -80,7 +81,16 @@ def symmetry(model: LoadedModel, seed: int = 0, permutations: int = PERMUTATIONS
         model: the loaded model.
         seed: of the noise image and the permutations.
         permutations: how many; the largest defect is kept.
+
+    Raises:
+        NotApplicable: if a block gives out other tokens than it takes.
     """
+    for taken, given in zip(model.anatomy.attn_in, model.anatomy.block_out, strict=True):
+        if taken.grid != given.grid or taken.arrangement or given.arrangement or given.element:
+            raise NotApplicable(
+                f"'{given.module}' does not hold one grid of tokens in row-major order from its "
+                "input to its output, so its tokens cannot be permuted alike on both sides"
+            )
     windowed = any(site.window is not None for site in model.anatomy.attention)
     if windowed or len({site.grid for site in model.anatomy.block_out}) > 1:
         from probe.audit.blocks import block_defects
@@ -152,7 +162,7 @@ def silenced(model: LoadedModel, within: str | None = None) -> Iterator[None]:
             rule = site.rescale
             if isinstance(rule, SwapTensors):
                 new = rule.tensors(model.module, 0.0)
-                stack.enter_context(swap_tensors(model.module, new))
+                stack.enter_context(swap_tensors(model.module, new, rule.caches))
             elif isinstance(rule, EditOutput) and inside(site.where, within):
                 edit = partial(_at_zero, rule)
                 stack.enter_context(edit_output(model.module, site.where, edit))

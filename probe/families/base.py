@@ -111,7 +111,7 @@ def family_of(module: nn.Module, library: Library, forced: str | None = None) ->
         names = ", ".join(sorted([*families(), *added_families()]))
         raise AnatomyError(
             f"no family reads the architecture {kind}; it may have no token grid "
-            f"(convolutional networks have none yet). Families: {names}"
+            f"(of convolutional networks, ResNet and ConvNeXt are baselines). Families: {names}"
         )
     names = ", ".join(sorted(f.name for f in fits))
     raise AnatomyError(f"{kind} fits more than one family ({names}); name one with `family:`")

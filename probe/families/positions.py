@@ -55,6 +55,11 @@ def scaled_table(name: str) -> SwapTensors:
     return SwapTensors(tensors)
 
 
+def scaled_output() -> EditOutput:
+    """Multiply what a module adds to the tokens by alpha, whole."""
+    return EditOutput(lambda table, alpha: table * alpha)
+
+
 def bounded_bias() -> EditOutput:
     """Scale Swin V2's bias, 16 sigmoid(z), through the output z of its MLP; alpha at most 1.
 
@@ -141,6 +146,15 @@ def carried_index(name: str) -> CarryTensors:
         square = index.reshape(isqrt(index.numel()), -1)
         whole = _with_prefix(order, len(square))
         return {name: square[whole][:, whole].reshape(index.shape)}
+
+    return CarryTensors(tensors)
+
+
+def carried_pairs(name: str) -> CarryTensors:
+    """Move what is stored of every pair of patch tokens, (1, N, N, ...), with the tokens."""
+
+    def tensors(model: nn.Module, order: Tensor) -> dict[str, Tensor]:
+        return {name: _tensor(model, name)[:, order][:, :, order]}
 
     return CarryTensors(tensors)
 

@@ -82,8 +82,9 @@ def blueprint(name: str, options: Mapping[str, Any]) -> nn.Module:
 def native_size(plan: Any) -> tuple[int, int]:
     """The image size (height, width) in pixels that a model is meant for."""
     embed = getattr(plan, "patch_embed", None)
-    if embed is not None and getattr(embed, "strict_img_size", False) and embed.img_size:
-        height, width = embed.img_size
+    built_for = getattr(embed, "img_size", None)
+    if built_for and getattr(embed, "strict_img_size", True):
+        height, width = built_for
     else:
         height, width = plan.pretrained_cfg["input_size"][-2:]
     return int(height), int(width)
@@ -109,9 +110,8 @@ def resized_options(
     Raises:
         UsageError: if the architecture does not take that size.
     """
-    embed = getattr(plan, "patch_embed", None)
-    patch = getattr(embed, "patch_size", None)
-    if patch is not None and not getattr(embed, "dynamic_img_pad", False):
+    patch = _disjoint_patch(getattr(plan, "patch_embed", None))
+    if patch is not None:
         _check_multiple(name, size, patch)
     changed = {**options, "img_size": size}
     try:
@@ -130,6 +130,18 @@ def resized_options(
             f"{size[1]} px; use {native[0]} x {native[1]} px, or more in both directions"
         )
     return changed
+
+
+def _disjoint_patch(embed: Any) -> tuple[int, int] | None:
+    """The patch (rows, cols) in pixels that must fill the image; None where patches need not."""
+    patch = getattr(embed, "patch_size", None)
+    if patch is None or getattr(embed, "dynamic_img_pad", False):
+        return None
+    convolutions = [part for part in embed.modules() if isinstance(part, nn.Conv2d)]
+    if len(convolutions) == 1 and convolutions[0].kernel_size != convolutions[0].stride:
+        return None
+    rows, cols = patch if isinstance(patch, tuple) else (patch, patch)
+    return int(rows), int(cols)
 
 
 def _check_multiple(name: str, size: tuple[int, int], patch: tuple[int, int]) -> None:
@@ -151,7 +163,7 @@ def _windows(module: nn.Module) -> dict[str, tuple[int, int]]:
 
 
 def _unknown_option(error: TypeError) -> str:
-    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    found = re.search(r"unexpected keyword argument(?:\(s\):)? \[?'(\w+)'", str(error))
     return found[1] if found else ""
 
 

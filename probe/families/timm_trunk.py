@@ -27,6 +27,8 @@ Kind = TypeVar("Kind", bound=nn.Module)
 
 _LAYOUTS: dict[Format, Layout] = {Format.NLC: "NLC", Format.NHWC: "NHWC", Format.NCHW: "NCHW"}
 
+FIXED = "none: timm does not resize this table, so weights load at their own image size alone"
+
 
 def member(module: nn.Module, kind: type[Kind]) -> Kind:
     """The module itself, known to be of the class that a family reads.
@@ -42,6 +44,19 @@ def member(module: nn.Module, kind: type[Kind]) -> Kind:
     return module
 
 
+def check_size(own: tuple[int, int], image_size: tuple[int, int]) -> None:
+    """Check the image size (height, width) of a model that was built for one alone.
+
+    Raises:
+        AnatomyError: if it is another.
+    """
+    if tuple(own) != image_size:
+        raise AnatomyError(
+            f"the model takes images of {own[0]} x {own[1]} px, not "
+            f"{image_size[0]} x {image_size[1]}; load it with that image size"
+        )
+
+
 def patch_site(module: Any, image_size: tuple[int, int]) -> PatchSite:
     """Where the patch projection gives its tokens, at an image size (height, width) in pixels.
 
@@ -54,11 +69,8 @@ def patch_site(module: Any, image_size: tuple[int, int]) -> PatchSite:
             f"patches come from {type(embed).__name__}, not from a plain patch projection, so a "
             "token's content is not one patch; hybrid and convolutional stems cannot be read"
         )
-    if embed.strict_img_size and embed.img_size not in (None, image_size):
-        raise AnatomyError(
-            f"the model takes images of {embed.img_size[0]} x {embed.img_size[1]} px, not "
-            f"{image_size[0]} x {image_size[1]}; load it with that image size"
-        )
+    if embed.strict_img_size and embed.img_size is not None:
+        check_size(embed.img_size, image_size)
     grid = Grid(*embed.dynamic_feat_size(image_size))
     if not grid.tokens:
         raise AnatomyError(f"an image of {image_size[0]} x {image_size[1]} px holds no patch")
@@ -66,11 +78,14 @@ def patch_site(module: Any, image_size: tuple[int, int]) -> PatchSite:
     return PatchSite("patch_embed", grid, prefix=0, layout=layout)
 
 
-def added_table(module: Any, prefix: int) -> tuple[PositionSite, ...]:
+def added_table(
+    module: Any, prefix: int, resampling: str | None = None
+) -> tuple[PositionSite, ...]:
     """The table that the model adds to its tokens, `pos_embed`, if it has one.
 
     Rows beyond the grid that the model was built for belong to prefix tokens: all of them, or none
-    where the table is added before the prefix tokens join.
+    where the table is added before the prefix tokens join. `resampling` says how timm maps it to
+    another size, None where it does so as for a vision transformer.
 
     Raises:
         AnatomyError: if the table has some other number of rows.
@@ -95,8 +110,9 @@ def added_table(module: Any, prefix: int) -> tuple[PositionSite, ...]:
             prefix=rows,
             rescale=scaled_table("pos_embed"),
             grid=Grid(*module.patch_embed.grid_size),
-            resampling=f"bicubic, antialiased, when the checkpoint is loaded{again}; prefix rows "
-            "kept (timm resample_abs_pos_embed; FlexiViT and RADIO checkpoints: bilinear, not "
+            resampling=resampling
+            or f"bicubic, antialiased, when the checkpoint is loaded{again}; prefix rows kept "
+            "(timm resample_abs_pos_embed; FlexiViT and RADIO checkpoints: bilinear, not "
             "antialiased)",
         ),
     )

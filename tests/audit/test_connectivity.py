@@ -9,10 +9,10 @@ import pytest
 
 from probe.audit.connectivity import connectivity, perturbation
 from probe.audit.graph import reach, read_graphs
-from tests.families.tiny import MAKERS, fresh
+from tests.families.tiny import anatomy_of, attending, fresh, named, windowed
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", named(attending))
 def test_nothing_moves_that_no_path_reaches(name: str) -> None:
     found = connectivity(fresh(name))
     for one in found["perturbation"]:
@@ -21,7 +21,7 @@ def test_nothing_moves_that_no_path_reaches(name: str) -> None:
         assert all(m <= c for m, c in zip(one["moved"], one["reachable"], strict=True))
     shares = found["share_reached"]
     assert shares == sorted(shares)
-    if "swin" not in name:
+    if not windowed(anatomy_of(name)):
         assert found["blocks_until_all_reached"] == 1
         assert one["moved"] == one["reachable"]
 

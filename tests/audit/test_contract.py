@@ -45,14 +45,17 @@ def test_every_signal_of_every_family_has_its_entry(name: str) -> None:
         assert one["resampling"] == site.resampling
         assert (one["level"], len(one["assumes"]) > 20) == ("exact algebra", True)
         assert one["token_norm"]["images"] == len(images_for(model))
-        assert (site.grid is None) is (site.kind == "rotary")
+        unlike = site.grid is None  # rows in some other order than that of a grid or window
+        no_table = unlike or site.kind == "rotary"
+        if site.kind in ("rotary", "convolutional", "gated", "mixing"):
+            assert unlike
         assert (one["rotary"] is not None) is (site.kind == "rotary")
-        assert (one["bias"] is not None) is (site.kind == "relative_bias")
-        added = site.kind in ("absolute", "sinusoidal")
+        assert (one["bias"] is not None) is (site.kind == "relative_bias" and not unlike)
+        added = site.kind in ("absolute", "sinusoidal") and not unlike
         for number in ("norm", "ratio"):
             assert (one[number]["value"] is not None) is added
             assert (one[number]["reason"] is None) is added
-        assert (one["table_ssdc"]["value"] is None) is (site.kind == "rotary")
+        assert (one["table_ssdc"]["value"] is None) is no_table
 
 
 def test_a_model_without_position_has_no_entry() -> None:
@@ -217,11 +220,10 @@ def test_equal_rows_are_no_similarity() -> None:
     assert math.isnan(table_ssdc(torch.ones(16, 8, dtype=torch.float64), Grid(4, 4)))
 
 
-@pytest.mark.parametrize("grid", [None, Grid(4, 5)])
-def test_a_table_that_is_not_as_declared(grid: Grid | None) -> None:
+def test_a_table_that_is_not_as_declared() -> None:
     model = fresh("timm_vit")
     (site,) = model.anatomy.positions
-    wrong = replace(model.anatomy, positions=(replace(site, grid=grid),))
+    wrong = replace(model.anatomy, positions=(replace(site, grid=Grid(4, 5)),))
     with pytest.raises(AnatomyError, match="'pos_embed' holds 16 patch rows, which its declared"):
         position_contract(replace(model, anatomy=wrong))
 
@@ -229,10 +231,23 @@ def test_a_table_that_is_not_as_declared(grid: Grid | None) -> None:
 def test_a_window_that_is_not_as_declared() -> None:
     model = fresh("timm_swin")
     site = model.anatomy.positions[0]
-    for grid, text in ((None, "the window of"), (Grid(5, 5), "holds 49 offsets, fewer than")):
-        wrong = replace(model.anatomy, positions=(replace(site, grid=grid),))
-        with pytest.raises(AnatomyError, match=text):
-            position_contract(replace(model, anatomy=wrong))
+    wrong = replace(model.anatomy, positions=(replace(site, grid=Grid(5, 5)),))
+    with pytest.raises(AnatomyError, match="holds 49 offsets, fewer than"):
+        position_contract(replace(model, anatomy=wrong))
+
+
+@pytest.mark.parametrize("name", ["timm_vit", "timm_swin"])
+def test_what_lies_in_no_order_of_a_grid_is_not_read(name: str) -> None:
+    model = fresh(name)
+    site = replace(model.anatomy.positions[0], grid=None)
+    (one,) = position_contract(
+        replace(model, anatomy=replace(model.anatomy, positions=(site,))), images_for(model)
+    )
+    assert one["norm"]["value"] is None
+    assert one["table_ssdc"]["value"] is None
+    assert one["assumes"] == (
+        "it is stored in another order than that of the tokens of one grid or window"
+    )
 
 
 def test_position_from_convolutions_says_so() -> None:
@@ -250,3 +265,39 @@ def test_nothing_is_left_in_the_model() -> None:
     model = fresh("timm_swin_v2")
     position_contract(model, images_for(model))
     assert all(not module._forward_hooks for module in model.module.modules())
+
+
+def test_a_table_in_channels_first_is_read_row_by_row() -> None:
+    model = fresh("timm_pit")
+    (one,) = position_contract(model)
+    table = model.module.pos_embed.detach().double()[0]
+    assert one["shape"] == [1, *table.shape]
+    assert one["grid"] == list(table.shape[1:])
+    assert one["norm"]["value"] == pytest.approx(float(table.norm(dim=0).mean()))
+    unit = (table / table.norm(dim=0)).flatten(1).T.numpy()
+    expected = rank_correlation(unit @ unit.T, Grid(*table.shape[1:]))
+    assert one["table_ssdc"]["value"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_table_that_a_module_makes_is_what_it_adds() -> None:
+    model = fresh("timm_xcit")
+    grid = model.anatomy.patches.grid
+    with torch.no_grad():
+        table = model.module.pos_embed(1, grid.rows, grid.cols)[0].double()
+    one, *others = position_contract(model, images_for(model))
+    assert (one["kind"], one["grid"]) == ("sinusoidal", [grid.rows, grid.cols])
+    assert one["norm"]["value"] == pytest.approx(float(table.norm(dim=0).mean()))
+    assert one["ratio"]["value"] > 0
+    assert one["assumes"].startswith("read off what a module adds; its similarity is the cosine")
+    assert {other["kind"] for other in others} == {"convolutional"}
+
+
+def test_gated_position_has_no_table() -> None:
+    _, one, _ = position_contract(fresh("timm_convit"))
+    assert one["kind"] == "gated"
+    for number in ("norm", "ratio", "table_ssdc"):
+        assert one[number]["value"] is None
+    assert one["norm"]["reason"] == (
+        "position has an attention of its own, mixed with that of the content by a gate"
+    )
+    assert one["assumes"] == one["norm"]["reason"]

@@ -22,11 +22,12 @@ from probe.errors import AnatomyError, NotApplicable
 from probe.hooks import edit_patches, observe
 from probe.types import Grid, LoadedModel
 from probe.wiring import Merge
-from tests.families.tiny import MAKERS, fresh
+from tests.families.tiny import MAKERS, attending, fresh, named, windowed
 from tests.families.tiny_timm import STAGED, load_tiny
 from tests.small_runs import strong
 
-WINDOWED = [name for name in MAKERS if "swin" in name]
+WINDOWED = named(windowed)
+ATTENDING = named(attending)
 SWIN_T = {
     "patch_size": 4, "embed_dim": 8, "depths": (2, 2, 2, 2), "num_heads": (1, 1, 1, 1),
     "window_size": 7, "num_classes": 7,
@@ -70,10 +71,10 @@ def test_the_formula_agrees_with_a_loop_over_pairs(
 
 
 def test_the_published_counts_at_224() -> None:
-    for side, pairs, windowed in ((4, 9834496, 153664), (8, 614656, 38416), (16, 38416, 9604)):
+    for side, pairs, inside in ((4, 9834496, 153664), (8, 614656, 38416), (16, 38416, 9604)):
         grid = Grid(224 // side, 224 // side)
         assert expected_pairs(grid) == (pairs, pairs)
-        assert expected_pairs(grid, (7, 7)) == (windowed, windowed)
+        assert expected_pairs(grid, (7, 7)) == (inside, inside)
     shifted = [(56, 135424), (28, 29584), (14, 5476)]
     assert [expected_pairs(Grid(n, n), (7, 7), (3, 3))[1] for n, _ in shifted] == [
         allowed for _, allowed in shifted
@@ -92,8 +93,16 @@ def test_a_swin_at_224_has_the_published_pairs() -> None:
     assert all((c.prefix, c.padding, c.wrapped) == (0, 0, 0) for c in counts)
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_every_family_declares_its_attention(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in MAKERS if name not in ATTENDING])
+def test_who_compares_no_tokens_with_all_declares_no_attention(name: str) -> None:
+    model = MAKERS[name]()
+    assert model.anatomy.attention == ()
+    with pytest.raises(NotApplicable, match=f"{model.family} does not say which tokens attend"):
+        read_graphs(model)
+
+
+@pytest.mark.parametrize("name", ATTENDING)
+def test_attention_holds_every_token_once(name: str) -> None:
     model = MAKERS[name]()
     graphs = read_graphs(model)
     assert [graph.layer for graph in graphs] == list(range(len(model.anatomy.attn_in)))
@@ -103,7 +112,7 @@ def test_every_family_declares_its_attention(name: str) -> None:
         assert np.array_equal(held, np.arange(site.prefix + site.grid.tokens))
 
 
-@pytest.mark.parametrize("name", [name for name in MAKERS if "swin" not in name])
+@pytest.mark.parametrize("name", [name for name in ATTENDING if name not in WINDOWED])
 def test_global_attention_compares_everything(name: str) -> None:
     model = MAKERS[name]()
     for graph in read_graphs(model):
@@ -238,6 +247,26 @@ def test_a_model_without_declared_attention_is_left_out() -> None:
     silent = replace(model, anatomy=replace(model.anatomy, attention=()))
     with pytest.raises(NotApplicable, match="does not say which tokens attend to which"):
         read_graphs(silent)
+
+
+def test_a_wide_merge_and_a_late_prefix_token_by_hand() -> None:
+    """Four tokens in a row meet nobody, are pooled by three with one overlapping, then a token
+    joins in front and sees both.
+    """
+    alone = AttentionGraph(
+        0, "window", Grid(1, 4), 0, np.arange(4)[:, None], np.ones((1, 1, 1), bool)
+    )
+    after = AttentionGraph(
+        1, "window", Grid(1, 2), 0, np.arange(2)[:, None], np.ones((1, 1, 1), bool)
+    )
+    joined = AttentionGraph(
+        2, "global", Grid(1, 2), 1, np.arange(3)[None], np.eye(3, dtype=bool)[None]
+    )
+    sees = joined.allowed.copy()
+    sees[0, 0] = True
+    found = reach([alone, after, replace(joined, allowed=sees)], [Merge(1, 1, 2, overlap=1)])
+    assert found[1].tolist() == [[1, 1, 0, 0], [0, 1, 1, 1]]
+    assert found[2].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 1]]
 
 
 def test_reach_by_hand() -> None:

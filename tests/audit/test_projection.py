@@ -14,6 +14,7 @@ from probe.audit.collision import collide, lost_variance, patches_of
 from probe.audit.projection import Projection, overlap_rank, rank_facts, read_projection
 from probe.data.preprocess import named_preprocess
 from probe.errors import NotApplicable
+from probe.hooks import submodule
 from probe.types import LoadedModel
 from tests.families.tiny import MAKERS
 
@@ -72,15 +73,31 @@ def test_a_tolerance_of_zero_would_not_see_the_loss() -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_family_has_a_projection(name: str) -> None:
     model = MAKERS[name]()
+    if model.anatomy.patches.refusal is not None:
+        with pytest.raises(NotApplicable, match="a convolutional network has no patch tokens"):
+            read_projection(model)
+        return
+    stem = submodule(model.module, model.anatomy.patches.module)
+    convolutions = [part for part in stem.modules() if isinstance(part, torch.nn.Conv2d)]
+    if len(convolutions) > 1:
+        with pytest.raises(NotApplicable, match="tokens come from Conv2d, Conv2d,"):
+            read_projection(model)
+        return
     found = read_projection(model)
     rows, cols = found.kernel
     height, width = model.anatomy.image_size
-    assert found.stem == "patch"
+    overlapping = any(conv.kernel_size > conv.stride for conv in convolutions)
+    assert found.stem == ("overlapping" if overlapping else "patch")
     assert found.matrix.shape[1] == 3 * rows * cols
-    assert (height // rows, width // cols) == (
-        model.anatomy.patches.grid.rows,
-        model.anatomy.patches.grid.cols,
-    ) or "swin" in name
+    assert (
+        overlapping
+        or (height // rows, width // cols)
+        == (
+            model.anatomy.patches.grid.rows,
+            model.anatomy.patches.grid.cols,
+        )
+        or "swin" in name
+    )
 
 
 @pytest.mark.parametrize("name", ["timm_vit_wide", "timm_swin", "hf_dinov2", "hf_clip_vision"])

@@ -12,20 +12,26 @@ from timm.models.vision_transformer import VisionTransformer
 
 from probe.audit.symmetry import symmetry, tolerance
 from probe.audit.three import explicit_attention, three_tokens
-from probe.types import PositionSite
-from tests.families.tiny import MAKERS, fresh
+from probe.errors import NotApplicable
+from probe.types import Anatomy, PositionSite
+from tests.families.tiny import attending, fresh, named, plain, silent, staged, windowed
 from tests.families.tiny_timm import FLAT, load_tiny
 from tests.small_runs import strong
 
 POSITIONLESS = {"timm_vit_no_pe", "timm_vit_no_pe_no_class", "timm_eva_no_pe"}
+
+
+def readable(anatomy: Anatomy) -> bool:
+    """Without position nothing of place is left, and every block can be permuted by itself."""
+    return plain(anatomy) and silent(anatomy) and not windowed(anatomy)
+
+
 MADE_ANEW = {"timm_eva_rope_dynamic", "timm_eva_mrope", "timm_eva_dinov3_dynamic"}
 
 
-def windowed(name: str) -> bool:
-    return "swin" in name
-
-
-@pytest.mark.parametrize("name", [name for name in MAKERS if not windowed(name)])
+@pytest.mark.parametrize(
+    "name", named(lambda a: plain(a) and silent(a) and not staged(a) and not windowed(a))
+)
 def test_global_models_commute_without_position_alone(name: str) -> None:
     model = strong(fresh(name))
     for one in symmetry(model):
@@ -49,7 +55,7 @@ def test_global_models_commute_without_position_alone(name: str) -> None:
             assert one.reason is None
 
 
-@pytest.mark.parametrize("name", [name for name in MAKERS if windowed(name)])
+@pytest.mark.parametrize("name", named(windowed))
 def test_windows_remain_without_position(name: str) -> None:
     model = strong(fresh(name))
     for one, site in zip(symmetry(model), model.anatomy.attention, strict=True):
@@ -69,6 +75,53 @@ def test_windows_remain_without_position(name: str) -> None:
         else:
             assert one.remains == "window partition"
             assert one.defect_without_position > 10 * limit
+
+
+@pytest.mark.parametrize(
+    "name",
+    named(lambda a: plain(a) and attending(a) and staged(a) and silent(a) and not windowed(a)),
+)
+def test_blocks_of_global_attention_commute_in_every_stage(name: str) -> None:
+    """A table is in the tokens when the first block gets them; a block alone knows no place."""
+    model = strong(fresh(name))
+    for one in symmetry(model):
+        limit = tolerance(model, one.block)
+        assert (one.scope, one.remains, one.reason) == ("block", None, None)
+        assert one.defect_with_position is not None
+        assert one.defect_with_position < limit
+        assert one.defect_without_position is not None
+        assert one.defect_without_position < limit
+        assert one.defect_joint is None
+
+
+@pytest.mark.parametrize("name", named(lambda a: plain(a) and not silent(a)))
+def test_what_cannot_be_silenced_is_named(name: str) -> None:
+    model = strong(fresh(name))
+    kinds = {site.kind for site in model.anatomy.positions if site.rescale is None}
+    gated = kinds == {"gated"}
+    kind = ", ".join(sorted(kinds))
+    whole = not staged(model.anatomy)
+    for one in symmetry(model):
+        limit = tolerance(model, one.block)
+        assert one.scope == ("network" if whole else "block")
+        assert one.defect_without_position is None
+        assert one.reason is not None
+        assert one.reason.startswith(f"position comes from {kind} layers, which cannot be silenced")
+        assert one.defect_with_position is not None
+        if whole:
+            assert one.defect_with_position > 10 * limit
+        if gated:
+            assert one.defect_joint is not None
+            assert one.defect_joint < limit
+        else:
+            assert one.defect_joint is None
+            assert one.reason.endswith("which no permutation moves")
+
+
+@pytest.mark.parametrize("name", named(lambda a: not plain(a)))
+def test_blocks_that_give_other_tokens_than_they_take_are_left_out(name: str) -> None:
+    with pytest.raises(NotApplicable, match="does not hold one grid of tokens in row-major order"):
+        symmetry(fresh(name))
 
 
 def test_a_signal_that_stays_is_seen() -> None:

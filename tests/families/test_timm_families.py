@@ -7,23 +7,29 @@ from typing import Any
 import pytest
 import timm
 import torch
+from timm.models.convit import ConVit
 from timm.models.eva import Eva
+from timm.models.gcvit import GlobalContextVit
+from timm.models.pit import PoolingVisionTransformer
 from timm.models.swin_transformer import SwinTransformer
+from timm.models.twins import Twins
 from timm.models.vision_transformer import (
     DiffParallelScalingBlock,
     ParallelThingsBlock,
     VisionTransformer,
 )
+from timm.models.volo import VOLO
 from torch import nn
 
 from probe.errors import AnatomyError
 from probe.families.base import families, family_of
 from probe.families.timm_build import blueprint
+from probe.families.timm_loader import load_timm
 from probe.families.timm_trunk import patch_site
 from probe.hooks import observe
-from probe.types import Grid
+from probe.types import Grid, ModelSpec
 from tests.families.tiny import fresh
-from tests.families.tiny_timm import FLAT, STAGED, load_tiny
+from tests.families.tiny_timm import FLAT, GLOBAL, OUTLOOK, POOLED, PYRAMID, STAGED, load_tiny
 
 
 def images(size: tuple[int, int] = (32, 32)) -> torch.Tensor:
@@ -47,6 +53,8 @@ def images(size: tuple[int, int] = (32, 32)) -> torch.Tensor:
         ("timm_eva_dinov3", 5, None, 0),
         ("timm_beit_both", 1, 1, 0),
         ("timm_swin", 0, None, None),
+        ("timm_pvt_v2", 0, None, None),
+        ("timm_twins_svt", 0, None, None),
     ],
 )
 def test_prefix_tokens_are_counted(
@@ -77,6 +85,18 @@ def test_prefix_tokens_are_counted(
         ("timm_beit_both", ["absolute", *["relative_bias"] * 3]),
         ("timm_swin", ["relative_bias"] * 4),
         ("timm_swin_v2", ["relative_bias"] * 4),
+        ("timm_cait", ["absolute"]),
+        ("timm_xcit", ["sinusoidal", *["convolutional"] * 3]),
+        ("timm_xcit_no_pe", ["convolutional"] * 3),
+        ("timm_pit", ["absolute"]),
+        ("timm_convit", ["absolute", "gated", "gated"]),
+        ("timm_convit_no_pe", ["gated"]),
+        ("timm_pvt_v2", ["convolutional"] * 4),
+        ("timm_twins_pcpvt", ["convolutional"] * 2),
+        ("timm_focalnet", ["convolutional"] * 4),
+        ("timm_davit", ["convolutional"] * 8),
+        ("timm_gcvit", ["convolutional", "relative_bias", "relative_bias"] * 2),
+        ("timm_volo", ["convolutional", "convolutional", "absolute"]),
     ],
 )
 def test_position_kinds(name: str, kinds: list[str]) -> None:
@@ -119,6 +139,53 @@ def test_attention_gets_the_declared_tokens(name: str) -> None:
     assert torch.equal(seen["taken"], seen["declared"])
 
 
+@pytest.mark.parametrize(
+    ("name", "prefixes", "last", "class_index"),
+    [
+        ("timm_cait", [0, 0, 0], 1, 0),
+        ("timm_xcit", [0, 0, 0], 1, 0),
+        ("timm_pit", [1, 1, 1, 1], 1, 0),
+        ("timm_pit_distilled", [2, 2, 2, 2], 2, 0),
+        ("timm_convit", [0, 0, 1], 1, 0),
+        ("timm_convit_no_pe", [0, 1, 1], 1, 0),
+        ("timm_volo", [0, 0, 0, 0], 1, 0),
+    ],
+)
+def test_class_tokens_that_join_late(
+    name: str, prefixes: list[int], last: int, class_index: int
+) -> None:
+    anatomy = fresh(name).anatomy
+    assert [site.prefix for site in anatomy.attn_in] == prefixes
+    assert [site.prefix for site in anatomy.block_out] == prefixes
+    assert {p.prefix for p in anatomy.positions} == {0}
+    assert anatomy.features is not None
+    assert (anatomy.features.prefix, anatomy.features.class_index) == (last, class_index)
+
+
+@pytest.mark.parametrize(
+    ("name", "grids"),
+    [
+        ("timm_xcit", [Grid(4, 6)] * 3),
+        ("timm_pit", [Grid(7, 11)] * 2 + [Grid(4, 6)] * 2),
+        ("timm_pvt_v2_odd", [Grid(9, 13)] * 2 + [Grid(5, 7)] * 2),
+        ("timm_twins_pcpvt", [Grid(8, 12)] * 2 + [Grid(4, 6)] * 2),
+        ("timm_focalnet_post_norm", [Grid(8, 8)] * 2 + [Grid(4, 4)] * 2),
+        ("timm_davit_odd", [Grid(9, 13)] * 2 + [Grid(5, 7)] * 2),
+        ("timm_davit_padded", [Grid(9, 13)] * 2 + [Grid(5, 7)] * 2),
+        ("timm_gcvit", [Grid(8, 8)] * 2 + [Grid(4, 4)] * 2),
+        ("timm_volo", [Grid(8, 12)] * 2 + [Grid(4, 6)] * 2),
+    ],
+)
+def test_grids_follow_from_the_convolutions(name: str, grids: list[Grid]) -> None:
+    anatomy = fresh(name).anatomy
+    assert [site.grid for site in anatomy.block_out] == grids
+    overlaps = {
+        "timm_pit": 1, "timm_pvt_v2_odd": 1, "timm_twins_pcpvt": 0, "timm_focalnet_post_norm": 1,
+        "timm_davit_odd": 1, "timm_davit_padded": 0, "timm_gcvit": 1, "timm_volo": 0,
+    }  # fmt: skip
+    assert [m.overlap for m in anatomy.merges] == ([overlaps[name]] if name in overlaps else [])
+
+
 def test_swin_layers_are_counted_across_stages() -> None:
     anatomy = fresh("timm_swin_padded").anatomy
     assert [s.layer for s in anatomy.block_out] == [0, 1, 2, 3]
@@ -155,6 +222,31 @@ def test_dynamic_models_declare_the_size_they_are_run_at() -> None:
             VisionTransformer(32, **FLAT, dynamic_img_size=True),
             (7, 32),
             "an image of 7 x 32 px holds no patch",
+        ),
+        (
+            PoolingVisionTransformer(32, **POOLED),
+            (32, 48),
+            "takes images of 32 x 32 px, not 32 x 48; load it with that image size",
+        ),
+        (
+            ConVit((32, 48), **FLAT | {"embed_dim": 16}),
+            (32, 48),
+            "offsets on a square grid, and 32 x 48 px give 4 x 6 tokens; use a square image size",
+        ),
+        (
+            GlobalContextVit(img_size=32, **GLOBAL),
+            (64, 64),
+            "stage 0 is made for 8 x 8 tokens, and 64 x 64 px give 16 x 16; load the model",
+        ),
+        (
+            VOLO(img_size=32, **OUTLOOK),
+            (32, 48),
+            "made for 4 x 4 tokens, and 32 x 48 px give 4 x 6; load the model with that image",
+        ),
+        (
+            Twins((32, 32), **PYRAMID),
+            (3, 32),
+            "an image of 3 x 32 px holds no patch",
         ),
     ],
 )
@@ -195,7 +287,7 @@ def test_a_forced_family_that_does_not_fit_says_so(name: str) -> None:
         family_of(module, "timm", forced=name).anatomy(module, (32, 32))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "convnext_atto", "cait_xxs24_224", "mixer_s32_224"])
+@pytest.mark.parametrize("name", ["vgg11", "regnety_002", "convformer_s18"])
 def test_other_architectures_are_claimed_by_no_family(name: str) -> None:
     with pytest.raises(AnatomyError, match="no family reads the architecture timm"):
         family_of(blueprint(name, {}), "timm")
@@ -216,7 +308,7 @@ def test_layouts_of_the_patch_embedding() -> None:
 
 def test_families_of_timm() -> None:
     names = {name for name, family in families().items() if family.library == "timm"}
-    assert names == {"timm_vit", "timm_eva", "timm_beit", "timm_swin", "timm_swin_v2"}
+    assert names >= {"timm_vit", "timm_eva", "timm_beit", "timm_swin", "timm_swin_v2"}
 
 
 @pytest.mark.parametrize(
@@ -241,3 +333,47 @@ def test_registered_architectures_give_the_declared_tokens(name: str) -> None:
         module(images(size))
     patch = module.patch_embed.patch_size[0]
     assert seen == [(2, (size[0] // patch) * (size[1] // patch), 48)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size"),
+    [
+        ("cait_xxs24_224", {"depth": 2, "embed_dim": 48}, (224, 224)),
+        ("xcit_nano_12_p16_224", {"depth": 2}, (224, 224)),
+        ("xcit_nano_12_p8_224", {"depth": 2}, (224, 224)),
+        ("xcit_nano_12_p16_224", {"depth": 2}, (160, 96)),
+        ("pit_ti_224", {}, (224, 224)),
+        ("pit_ti_distilled_224", {}, (136, 200)),
+        ("convit_tiny", {"depth": 2, "local_up_to_layer": 1}, (224, 224)),
+        ("pvt_v2_b0", {}, (224, 224)),
+        ("pvt_v2_b0", {}, (200, 136)),
+        ("pvt_v2_b2_li", {"depths": (1, 1, 1, 1)}, (224, 224)),
+        ("twins_pcpvt_small", {"depths": (1, 1, 1, 1)}, (224, 224)),
+        ("twins_svt_small", {"depths": (2, 2, 2, 2)}, (96, 160)),
+        ("focalnet_tiny_srf", {}, (224, 160)),
+        ("davit_tiny", {"depths": (1, 1, 1, 1)}, (224, 160)),
+        ("gcvit_xxtiny", {}, (224, 224)),
+        ("volo_d1_224", {}, (224, 224)),
+    ],
+)
+def test_registered_architectures_load_at_their_sizes(
+    name: str, options: dict[str, Any], size: tuple[int, int]
+) -> None:
+    """Through the loader, whose sizes and options must suit stems of every kind."""
+    raw = load_timm(
+        ModelSpec("tiny", f"timm:{name}", options=options),
+        image_size=size,
+        random_init=True,
+        seed=0,
+    )
+    assert raw.image_size == size
+    anatomy = family_of(raw.module, "timm").anatomy(raw.module, size)
+    seen: list[tuple[int, int]] = []
+    with (
+        torch.no_grad(),
+        observe(
+            raw.module, anatomy.block_out, lambda site, t: seen.append((site.layer, t.shape[1]))
+        ),
+    ):
+        assert raw.forward(images(size)).shape == (2, 1000)
+    assert seen == [(site.layer, site.grid.tokens) for site in anatomy.block_out]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from probe.coverage.redraw import redraw
 from probe.hooks import observe
 from probe.interventions import rpi_permutations
-from probe.types import LoadedModel, Permutation, TokenSite
+from probe.types import Anatomy, LoadedModel, Permutation, TokenSite
 from tests.families import tiny_hf, tiny_timm
 
 IMAGES = 3
@@ -53,6 +54,45 @@ class Watch:
             name or "model": {key: dict(vars(part)[key]) for key in HOOKS}
             for name, part in self.module.named_modules()
         }
+
+
+@cache
+def anatomy_of(name: str) -> Anatomy:
+    """What the family declares about a tiny model."""
+    return MAKERS[name]().anatomy
+
+
+def named(which: Callable[[Anatomy], bool]) -> list[str]:
+    """The tiny models whose anatomy is such."""
+    return [name for name in MAKERS if which(anatomy_of(name))]
+
+
+def staged(anatomy: Anatomy) -> bool:
+    """Whether the grid changes between blocks."""
+    return len({site.grid for site in anatomy.block_out}) > 1
+
+
+def windowed(anatomy: Anatomy) -> bool:
+    """Whether some attention compares the tokens of windows."""
+    return any(site.window is not None for site in anatomy.attention)
+
+
+def attending(anatomy: Anatomy) -> bool:
+    """Whether the family says which tokens attend to which."""
+    return bool(anatomy.attention)
+
+
+def silent(anatomy: Anatomy) -> bool:
+    """Whether every positional signal can be taken away."""
+    return all(site.rescale is not None for site in anatomy.positions)
+
+
+def plain(anatomy: Anatomy) -> bool:
+    """Whether every block takes and gives one grid of tokens in row-major order."""
+    return all(
+        taken.grid == given.grid and not (taken.arrangement or given.arrangement or given.element)
+        for taken, given in zip(anatomy.attn_in, anatomy.block_out, strict=True)
+    )
 
 
 def fresh(name: str) -> LoadedModel:
