@@ -101,6 +101,7 @@ def ssdc(
     seed: int = 0,
     batch_size: int = 32,
     workers: int = 0,
+    metrics: Sequence[str] = (),
 ) -> Curves:
     """SSDC of every layer, clean and under RPI.
 
@@ -117,6 +118,7 @@ def ssdc(
         seed: seed of permutations and relabellings.
         batch_size: images per forward pass.
         workers: processes that decode images.
+        metrics: names of metrics that installed packages add; they stand in `result`.
 
     Raises:
         ProbeError: if the images or the model cannot be used; the message says what to do.
@@ -129,7 +131,10 @@ def ssdc(
         from probe.data.memory import InMemory
 
         source = InMemory(images, limit=limit)
-    settings = Settings(site, distance, average, seed, _dtype_of(model), batch_size, workers)
+    precision = _dtype_of(model)
+    settings = Settings(
+        site, distance, average, seed, precision, batch_size, workers, tuple(metrics)
+    )
     tasks = [Task(condition) for condition in ssdc_conditions(rpi, rpi_draws, seed)]
     measured = measure_loaded(model, source, tasks, settings)
     clean, *draws = measured.records

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from probe import plugins
 from probe.errors import DataError, NotApplicable, UsageError
 from probe.plan import Settings, versions
 from probe.records import ModelCard
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from probe.session import LoadOptions
     from probe.types import LoadedModel
 
-CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".bin", ".pth", ".pt")
+CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".bin", ".pth", ".pt", ".ckpt")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -69,7 +70,8 @@ def card_key(
             k: v for k, v in asdict(settings).items() if k not in ("batch_size", "workers")
         },
         "data": {k: v for k, v in data.items() if k != "name"},
-        "versions": versions(),
+        # Which plugins the model needs is known once it is loaded; any that is there counts.
+        "versions": versions() | plugins.installed(),
         "place": _accelerators(),
     }
     text = json.dumps(content, sort_keys=True, default=str)
@@ -88,14 +90,14 @@ def _local_files(spec: ModelSpec) -> list[Path]:
     if kind not in ("file", "package"):
         return []
     path = Path(__file__).resolve().parent / place if kind == "package" else Path(place)
-    if path.is_dir():
+    if os.path.isdir(path):
         return sorted(
             entry
             for entry in path.iterdir()
             if entry.suffix in CHECKPOINT_SUFFIXES and entry.is_file()
         )
     beside = path.with_name("config.json")
-    return [found for found in (path, beside) if found.is_file()]
+    return [found for found in (path, beside) if os.path.isfile(found)]
 
 
 def _accelerators() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +12,7 @@ import torch
 from probe.data.preprocess import at_size, named_preprocess, paper_preprocess
 from probe.errors import AnatomyError, CheckpointError, UsageError, did_you_mean
 from probe.families.base import Library, RawModel, family_of
+from probe.families.checkpoint import check_finite
 from probe.types import DType, LoadedModel, ModelSpec, Preprocess
 
 
@@ -55,6 +57,9 @@ def load_model(
             f"{raw.image_size[0]}x{raw.image_size[1]}; choose a larger --image-size"
         )
     raw.module.to(device=place, dtype=getattr(torch, dtype))
+    if dtype != "float32":
+        too_large = "some are too large for it, so choose --dtype float32"
+        check_finite(raw.module.state_dict(), f"{raw.identity.resolved} in {dtype}", too_large)
     predict = family.predict(raw.module)
     return LoadedModel(
         spec=spec,
@@ -110,7 +115,7 @@ def source_library(spec: ModelSpec) -> Library:
     if kind in ("timm", "hf"):
         return "timm" if kind == "timm" else "hf"
     config = Path(place) / "config.json"
-    if not config.is_file():
+    if not os.path.isfile(config):  # False too for what can be no path
         return "timm"
     try:
         fields = json.loads(config.read_text(encoding="utf-8"))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from probe.errors import OutOfMemory
 from probe.metrics.grids import sum_bytes
 from probe.types import Pass, TokenSite
 
-MEMORY = 4 * 2**30  # bytes of running sums that one reading of the data may hold
+LEAST = 4 * 2**30
+
+
+def budget() -> int:
+    """Bytes of running sums that one reading of the data may hold: a quarter of the machine's."""
+    return max(LEAST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
 
 
 def smaller_batch(error: Exception, size: int, passes: Sequence[Pass]) -> int:
@@ -62,12 +68,14 @@ def _by_batch(one: Pass) -> bool:
 
 
 def affordable(
-    passes: Sequence[Pass], sites: Sequence[TokenSite], budget: int = MEMORY
+    passes: Sequence[Pass], sites: Sequence[TokenSite], most: int | None = None
 ) -> list[list[Pass]]:
-    """Parts of `passes` whose running sums fit into `budget` bytes; a part has one at least.
+    """Parts of `passes` whose running sums fit into `most` bytes; a part has one at least.
 
     One reading serves as many passes as fit. Only large grids under many draws need a second.
+    `most` is `budget()` where it is None.
     """
+    most = budget() if most is None else most
     parts: list[list[Pass]] = []
     room = 0
     for one in passes:
@@ -76,7 +84,7 @@ def affordable(
         need = sum(sum_bytes(site.grid) for site in read)
         if not parts or need > room:
             parts.append([])
-            room = budget
+            room = most
         parts[-1].append(one)
         room -= need
     return parts

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
-from probe import __version__
+from probe import __version__, plugins
 from probe.errors import UsageError, did_you_mean
 from probe.types import (
     Average,
@@ -28,6 +28,7 @@ from probe.types import (
 )
 
 DIGESTED = (
+    "plugins.py",
     "families",
     "loading.py",
     "numerics",
@@ -50,7 +51,10 @@ LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "scipy", "
 
 @dataclass(frozen=True)
 class Settings:
-    """How a pass is measured. All but `batch_size` and `workers` can change its numbers."""
+    """How a pass is measured. All but `batch_size` and `workers` can change its numbers.
+
+    `metrics` are those of other packages that are measured beside SSDC.
+    """
 
     site: Point = "attn_in"
     distance: Metric = "l1"
@@ -59,6 +63,7 @@ class Settings:
     dtype: DType = "float32"
     batch_size: int = 32
     workers: int = 0
+    metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values that no pass can be run with."""
@@ -182,6 +187,14 @@ def versions() -> dict[str, str]:
     return found | {name: version(name) for name in LIBRARIES}
 
 
+def current(recorded: object) -> bool:
+    """Whether `recorded` are the versions of this installation, of plugins only those it names."""
+    if not isinstance(recorded, dict):
+        return False
+    plugged = {name: value for name, value in plugins.installed().items() if name in recorded}
+    return recorded == versions() | plugged
+
+
 @cache
 def _code_digest() -> str:
     """Hash of the modules that a number passes through, so that changed code means a new key."""
@@ -210,9 +223,14 @@ def pass_settings(
     groups: int,
     labels: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    packages: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Everything that can change a pass's numbers but its condition, ready for JSON."""
-    return {
+    """Everything that can change a pass's numbers but its condition, ready for JSON.
+
+    `packages` are the plugins that the model, the data and the metrics use, with their versions.
+    """
+    metrics = {"metrics": list(settings.metrics)} if settings.metrics else {}
+    return metrics | {
         "resolved": identity.resolved,
         "revision": identity.revision,
         "weights": identity.weights,
@@ -229,7 +247,7 @@ def pass_settings(
         "dtype": settings.dtype,
         "device": device,
         "interval": f"95 %, delete-a-group jackknife over images, group = position mod {groups}",
-        "versions": versions(),
+        "versions": versions() | dict(packages or {}),
         "labels": None if labels is None else dict(labels),
         "notes": list(notes),
     }
@@ -241,13 +259,17 @@ def make_passes(tasks: Sequence[Task], settings: Settings, common: Mapping[str, 
     Raises:
         UsageError: if a task asks for nothing, or for predictions of a pass that stops early.
     """
+    from probe.corruptions import parse
+
     passes = []
     for task in tasks:
         if not (task.ssdc or task.top1) or (task.top1 and task.last_layer is not None):
             raise UsageError(f"a pass under '{task.condition}' measures nothing that it can reach")
-        permutation = task.condition.permutation
+        permutation, corruption = task.condition.permutation, task.condition.corruption
         own: dict[str, Any] = {**common, "condition": str(task.condition)}
         own["measures"] = {"ssdc": task.ssdc, "top1": task.top1, "last_layer": task.last_layer}
+        if corruption is not None and (added := parse(corruption).packages):
+            own["versions"] = common.get("versions", {}) | added
         if not task.top1:
             own.pop("labels", None)  # they cannot change these numbers
         if permutation is not None and permutation.mode == "batch":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from probe.manifest import manifests
-from probe.plan import versions
+from probe.plan import current
 from probe.store import Store
 
 WEEK, HOUR = 7 * 24 * 3600.0, 3600.0
@@ -37,7 +37,7 @@ def stored_passes(store: Store) -> Iterator[Stored]:
                 path,
                 str(fields.get("model")),
                 str(fields["key"]),
-                settings.get("versions") == versions(),
+                current(settings.get("versions")),
                 path.stat().st_size,
             )
 
@@ -47,9 +47,12 @@ def _cards(store: Store) -> Iterator[Stored]:
         fields = _read(path)
         common = fields.get("common", {})
         if isinstance(common, dict) and "key" in fields:
-            current = common.get("versions") == versions()
             yield Stored(
-                path, str(fields.get("model")), str(fields["key"]), current, path.stat().st_size
+                path,
+                str(fields.get("model")),
+                str(fields["key"]),
+                current(common.get("versions")),
+                path.stat().st_size,
             )
 
 

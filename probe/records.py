@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 from probe.errors import StoreError
 from probe.types import Grid
 
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 
 
 def _packed(dtype: str) -> tuple[BeforeValidator, PlainSerializer]:
@@ -45,11 +45,20 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
+class MetricRecord(_Model):
+    """The mean over images of another package's metric at one layer; see `probe.metrics.added`."""
+
+    value: float | None
+    leave_one_out: tuple[float | None, ...]
+    reason: str | None
+
+
 class LayerRecord(_Model):
     """SSDC of one layer under one condition, as `probe.metrics.ssdc.LayerSSDC` explains it.
 
     `null` is float32, little-endian, base64 in JSON. Undefined numbers are None. `maps` (uint8,
     flat, 3 x rows x cols, base64 in JSON) is kept of clean and RPI passes alone.
+    `metrics` are those of other packages, None where none was asked for.
     """
 
     layer: int
@@ -61,6 +70,7 @@ class LayerRecord(_Model):
     subset: int | None
     reason: str | None
     maps: Maps = None
+    metrics: dict[str, MetricRecord] | None = None
 
     @property
     def shape(self) -> Grid:
@@ -134,10 +144,11 @@ class PassRecord(_Model):
     what cannot (workers, and the batch size where it names no permutation). `predicted` and
     `correct` (1, 0, -1 without a label) hold one entry per image taken, -1 in both for one that was
     left out; None where no predictions were kept. `reason` is set, and there are no numbers, when
-    the condition does not apply to the model. Version 1 had no similarity maps.
+    the condition does not apply to the model. Version 1 had no similarity maps,
+    version 2 no metrics of other packages.
     """
 
-    version: Literal[1, 2] = VERSION
+    version: Literal[1, 2, 3] = VERSION
     key: str
     model: str
     condition: str

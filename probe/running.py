@@ -14,11 +14,12 @@ from torch import Tensor
 
 from probe.errors import DataError
 from probe.hooks import StopForward
+from probe.metrics.added import ImageMeans, MeanOverImages, find_metrics
 from probe.metrics.grids import GridRanks
 from probe.metrics.ssdc import LayerSSDC, SSDCStatistic
 from probe.metrics.top1 import Top1
 from probe.plan import Settings
-from probe.records import LayerRecord, PassRecord
+from probe.records import LayerRecord, MetricRecord, PassRecord
 from probe.store import State
 from probe.types import Grid, Pass, TokenSite
 
@@ -33,6 +34,7 @@ class RunningPass:
         groups: number of jackknife groups.
         ssdc: sums for SSDC, None when it is not measured.
         top1: predictions, None when they are not kept.
+        means: sums for metrics of other packages, None when there are none.
         done: positions below this one are dealt with.
         whole: False while a batch is only half in the sums, which must not be saved then.
         skipped: (name, reason) of the images left out.
@@ -45,6 +47,7 @@ class RunningPass:
     groups: int
     ssdc: SSDCStatistic | None
     top1: Top1 | None
+    means: ImageMeans | None = None
     done: int = 0
     whole: bool = True
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -75,8 +78,12 @@ class RunningPass:
                 draw=permutation.draw if permutation else 0,
                 shared=shared,
             )
+        means = None
+        if work.task.ssdc and settings.metrics:
+            grids = [site.grid for site in read]
+            means = ImageMeans(find_metrics(settings.metrics), grids, groups)
         top1 = Top1() if work.task.top1 else None
-        return cls(work, read if work.task.ssdc else (), groups, statistic, top1)
+        return cls(work, read if work.task.ssdc else (), groups, statistic, top1, means)
 
     def read(
         self,
@@ -88,6 +95,8 @@ class RunningPass:
         """Add one layer's tokens of a batch; ends the forward pass after the last wanted layer."""
         if self.ssdc is not None:
             self.ssdc.update(site.layer, tokens, positions % self.groups, indices)
+        if self.means is not None:
+            self.means.update(site.layer, tokens, positions % self.groups)
         if site.layer == self.work.task.last_layer:
             raise StopForward
 
@@ -98,7 +107,7 @@ class RunningPass:
             "skipped": np.array(json.dumps(self.skipped)),
             "unreadable": np.array(self.unreadable),
         }
-        for statistic in (self.ssdc, self.top1):
+        for statistic in (self.ssdc, self.top1, self.means):
             if statistic is not None:
                 state |= statistic.state()
         return state
@@ -112,6 +121,8 @@ class RunningPass:
             self.ssdc.merge(state, device)
         if self.top1 is not None:
             self.top1.merge(state)
+        if self.means is not None:
+            self.means.merge(state)
 
     @property
     def finished(self) -> SSDCStatistic | None:
@@ -146,25 +157,42 @@ class RunningPass:
             machine={"batch_size": settings.batch_size, "workers": settings.workers},
             images=images,
             skipped=tuple(self.skipped) if applies else (),
-            layers=tuple(_layer_record(layer, m, mapped) for layer, m in enumerate(measured)),
+            layers=tuple(
+                _layer_record(layer, m, mapped, self._means(layer))
+                for layer, m in enumerate(measured)
+            ),
             predicted=predicted,
             correct=correct,
             reason=self.reason,
         )
 
+    def _means(self, layer: int) -> dict[str, MetricRecord] | None:
+        if self.means is None:
+            return None
+        return {name: _metric_record(m) for name, m in self.means.finalise(layer).items()}
 
-def _layer_record(layer: int, measured: LayerSSDC, mapped: bool) -> LayerRecord:
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None
 
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _metric_record(mean: MeanOverImages) -> MetricRecord:
+    replicates = tuple(_finite(float(v)) for v in mean.leave_one_out)
+    return MetricRecord(value=_finite(mean.value), leave_one_out=replicates, reason=mean.reason)
+
+
+def _layer_record(
+    layer: int, measured: LayerSSDC, mapped: bool, means: dict[str, MetricRecord] | None
+) -> LayerRecord:
     return LayerRecord(
         layer=layer,
         grid=(measured.grid.rows, measured.grid.cols),
-        value=finite(measured.value),
-        leave_one_out=tuple(finite(float(v)) for v in measured.leave_one_out),
+        value=_finite(measured.value),
+        leave_one_out=tuple(_finite(float(v)) for v in measured.leave_one_out),
         null=measured.null.astype(np.float32),
         pairs=measured.pairs,
         subset=measured.subset,
         reason=measured.reason,
         maps=measured.maps.ravel() if mapped and measured.maps is not None else None,
+        metrics=means,
     )

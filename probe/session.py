@@ -212,7 +212,9 @@ def common_settings(
 ) -> dict[str, Any]:
     """Everything that can change the numbers of this model's passes but their condition."""
     from probe.data.preprocess import describe
+    from probe.families.base import packages
     from probe.loading import required_preprocess
+    from probe.metrics.added import metric_packages
     from probe.numerics.intervals import group_count
 
     facts = data_facts(source)
@@ -229,4 +231,7 @@ def common_settings(
         groups=group_count(facts["taken"]),
         labels=None if labels is None else labels.describe(),
         notes=model.notes,
+        packages=packages(model.family, model.module)
+        | dict(source.packages)
+        | metric_packages(settings.metrics),
     )

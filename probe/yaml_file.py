@@ -21,6 +21,7 @@ from ruamel.yaml.reader import ReaderError
 from probe.errors import UsageError, did_you_mean
 
 Checked = TypeVar("Checked", bound=BaseModel)
+TAGS, ANCHORS = "YAML tags", "anchors and aliases"
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,10 @@ def read_yaml(path: Path, kind: str, error: type[UsageError]) -> YamlFile:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        for event in YAML().parse(text):
-            line = event.start_mark.line + 1 if event.start_mark else 1
-            if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-                raise error(f"{path}:{line}: anchors and aliases are not allowed in a {kind}")
-            if isinstance(event, NodeEvent) and getattr(event, "tag", None) is not None:
-                raise error(f"{path}:{line}: YAML tags are not allowed; write plain values")
+        if (found := refused(text)) is not None:
+            what, line = found
+            remedy = f" in a {kind}" if what == ANCHORS else "; write plain values"
+            raise error(f"{path}:{line}: {what} are not allowed{remedy}")
         return YamlFile(path, YAML().load(text), kind, error)
     except OSError as fault:
         raise error(f"cannot read the {kind} file {path}: {fault.strerror}") from fault
@@ -95,6 +94,21 @@ def read_yaml(path: Path, kind: str, error: type[UsageError]) -> YamlFile:
     except ValueError as fault:
         # A date that does not exist, such as 2001-99-99; ruamel gives no line.
         raise error(f"{path}: a value cannot be read ({fault}); put quotes around it") from fault
+
+
+def refused(text: str) -> tuple[str, int] | None:
+    """What of YAML text is no plain value, `TAGS` or `ANCHORS`, and the line of the first.
+
+    Raises:
+        YAMLError: if it is no YAML before that.
+    """
+    for event in YAML().parse(text):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
+            return ANCHORS, line
+        if isinstance(event, NodeEvent) and getattr(event, "tag", None) is not None:
+            return TAGS, line
+    return None
 
 
 def plain(node: Any) -> Any:

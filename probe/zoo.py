@@ -5,6 +5,7 @@ Nothing here imports torch, timm or transformers.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -56,7 +57,7 @@ class Zoo:
             spec = self.models[text]
         elif kind in ("timm", "hf") and rest:
             spec = ModelSpec(name=text, source=text)
-        elif text and Path(text).exists():
+        elif text and os.path.exists(text):  # False too for what can be no path
             spec = ModelSpec(name=text, source=f"file:{Path(text).resolve()}")
         else:
             _unknown(text, self.models)

@@ -103,7 +103,7 @@ def test_parts_give_the_records_of_one(
     whole, reads = measured()
     assert reads == 8
     budget = passes * 3 * sum_bytes(Grid(4, 4))
-    monkeypatch.setattr(memory, "affordable", partial(affordable, budget=budget))
+    monkeypatch.setattr(memory, "affordable", partial(affordable, most=budget))
     counts: list[int] = []
     parts, reads = measured(tmp_path, progress=counts.append)
     assert reads == 8 * readings
@@ -118,7 +118,7 @@ def test_an_interrupt_keeps_the_parts_that_are_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _ = measured()
-    monkeypatch.setattr(memory, "affordable", partial(affordable, budget=0))
+    monkeypatch.setattr(memory, "affordable", partial(affordable, most=0))
     calls: list[int] = []
 
     def interrupt(_images: int) -> None:

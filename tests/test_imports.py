@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "timm", "transformers", "datasets", "matplotlib", "scipy", "sklearn")
 
-BASE = {"errors", "types", "wiring"}
+BASE = {"errors", "plugins", "types", "wiring"}
 MODEL = {*BASE, "families", "hooks", "interventions"}
 BELOW_ENGINE = {
     *MODEL,
@@ -36,10 +36,13 @@ BELOW_ENGINE = {
 # What each part of `probe` may import from `probe`, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "plugins": {"errors"},
     "wiring": set(),
     "types": {"errors", "wiring"},
     "yaml_file": BASE,
     "zoo": {*BASE, "yaml_file", "zoo_file"},
+    "zoo_check": {*MODEL, "loading"},
+    "coverage": {*MODEL, "loading", "metrics", "yaml_file"},
     "zoo_file": {*BASE, "yaml_file"},
     "numerics": BASE,
     "hooks": MODEL,
@@ -47,13 +50,13 @@ ALLOWED: dict[str, set[str]] = {
     "families": MODEL,
     "loading": {*MODEL, "data", "families"},
     "corruptions": BASE,
-    "data": BASE,
+    "data": {*BASE, "yaml_file"},
     "metrics": {*BASE, "numerics"},
     "records": BASE,
     "manifest": {*BASE, "records", "store"},
     "prune": {*BASE, "manifest", "plan", "records", "store"},
     "store": {*BASE, "records"},
-    "plan": {*BASE, "records"},
+    "plan": {*BASE, "corruptions", "records"},
     "readout": {*MODEL, "data", "loading", "numerics", "plan", "store"},
     "conditions": {*MODEL, "corruptions", "data"},
     "distributed": BASE,
@@ -75,8 +78,8 @@ ALLOWED: dict[str, set[str]] = {
     "": {*BELOW_ENGINE, "api", "derive", "engine"},
     "cli": {
         *BELOW_ENGINE,
-        *("audit", "cards", "derive", "engine", "hardware", "judging", "manifest", "prune"),
-        *("remembered", "report", "session", "tasks"),
+        *("audit", "cards", "coverage", "derive", "engine", "hardware", "judging", "manifest"),
+        *("prune", "remembered", "report", "session", "tasks", "zoo_check"),
     },
 }
 

@@ -43,6 +43,8 @@ def test_wheel_carries_both_packages_and_the_zoo(wheel: zipfile.ZipFile) -> None
     for name in (
         "probe/types.py",
         "probe/cli/zoo.py",
+        "probe/coverage/timm.yaml",
+        "probe/coverage/transformers.yaml",
         "probe/report/web/page.html",
         "probe/report/web/vendor/chart.umd.min.js",
         "probe/report/web/vendor/chart.LICENSE.md",

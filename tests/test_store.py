@@ -198,7 +198,7 @@ class TestRecords:
 
     def test_null_is_base64_of_little_endian_float32(self) -> None:
         fields = json.loads(record().to_json())
-        assert fields["version"] == 2
+        assert fields["version"] == 3
         packed = struct.pack("<4f", 0.1, -0.0, 3e38, 1e-45)
         assert fields["layers"][0]["null"] == base64.b64encode(packed).decode()
 
@@ -230,7 +230,7 @@ class TestRecords:
             b"{}",
             record().to_json()[:-20].encode(),
             record(key="f" * 64).to_json().encode(),
-            record().to_json().replace('"version": 2', '"version": 0').encode(),
+            record().to_json().replace('"version": 3', '"version": 0').encode(),
             record().to_json().replace('"null": "', '"null": "A').encode(),
             record().to_json().replace('"images"', '"pictures"').encode(),
         ],
@@ -249,6 +249,16 @@ class TestRecords:
         store.save(record())
         assert store.load("timm:vit", "clean", KEY) is not None
 
+    def test_a_record_of_version_2_has_no_metrics(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        fields = json.loads(record().to_json()) | {"version": 2}
+        for layer in fields["layers"]:
+            assert layer.pop("metrics") is None
+        store.save(record()).write_text(json.dumps(fields))
+        found = store.load("timm:vit", "clean", KEY)
+        assert found is not None
+        assert found.layers[0].metrics is None
+
     def test_a_record_of_version_1_has_no_maps(self, tmp_path: Path) -> None:
         store = Store(tmp_path)
         fields = json.loads(record().to_json()) | {"version": 1}
@@ -264,11 +274,11 @@ class TestRecords:
     def test_a_record_of_a_later_version_is_refused(self, tmp_path: Path) -> None:
         store = Store(tmp_path)
         path = store.save(record())
-        path.write_text(path.read_text().replace('"version": 2', '"version": 3'))
+        path.write_text(path.read_text().replace('"version": 3', '"version": 4'))
         with pytest.raises(StoreError) as error:
             store.load("timm:vit", "clean", KEY)
         assert str(error.value) == (
-            "a record of timm:vit has version 3, and this probe reads up to 2; use the newer probe "
+            "a record of timm:vit has version 4, and this probe reads up to 3; use the newer probe "
             "that wrote it, or another --runs folder"
         )
         assert path.is_file()

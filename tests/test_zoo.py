@@ -44,7 +44,9 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_builtin_covers_the_field(builtin: Zoo) -> None:
-    assert len(builtin.models) >= 30
+    published = [s for s in builtin.models.values() if not s.source.startswith("package:")]
+    assert len(published) >= 80
+    assert len({spec.source for spec in published}) == len(published)
     kinds = {spec.position for spec in builtin.models.values()}
     known = {"absolute", "sinusoidal", "relative_bias", "rotary", "rotary+absolute", "none"}
     assert kinds == known
@@ -52,6 +54,7 @@ def test_builtin_covers_the_field(builtin: Zoo) -> None:
     assert sources == {"timm", "hf", "package"}
     for spec in builtin.models.values():
         assert {"pretraining", "licence"} <= set(spec.provenance), spec.name
+        assert spec.group, spec.name
         if not spec.source.startswith("package:"):  # what we trained has no page
             assert spec.provenance["source"].startswith("https://"), spec.name
 
@@ -82,6 +85,29 @@ def test_timm_names_and_licences_are_timms(builtin: Zoo) -> None:
             if page.startswith("https://huggingface.co/"):
                 assert page == f"https://huggingface.co/{config.hf_hub_id}"
             assert spec.provenance["licence"] == config.license, name
+
+
+# What the parts of timm's tags say a checkpoint has learned from, in that order.
+DATASETS = {
+    "in1k": "ImageNet-1k", "in21k": "ImageNet-21k", "in22k": "ImageNet-21k", "dino": "ImageNet-1k",
+    "mae": "ImageNet-1k", "lvd142m": "LVD-142M", "lvd1689m": "LVD-1689M", "webli": "WebLI",
+    "openai": "OpenAI's 400 M", "laion2b": "LAION-2B", "datacompxl": "DataComp-XL",
+}  # fmt: skip
+
+
+def test_pretraining_and_group_are_what_timms_tag_says(builtin: Zoo) -> None:
+    anywhere = re.compile("|".join(sorted(set(DATASETS.values()), key=len, reverse=True)))
+    tags: dict[str, set[str]] = {}
+    for spec in builtin.models.values():
+        kind, _, name = spec.source.partition(":")
+        if kind == "timm":
+            tag = name.partition(".")[2]
+            named = [DATASETS[part] for part in tag.split("_") if part in DATASETS]
+            assert anywhere.findall(spec.provenance["pretraining"]) == named != [], spec.name
+            assert ("fine-tuned" in spec.provenance["pretraining"]) == ("_ft_" in tag), spec.name
+            tags.setdefault(str(spec.group), set()).add(tag)
+    # Models of a group have learned from the same data in the same way.
+    assert {group: found for group, found in tags.items() if len(found) > 1} == {}
 
 
 def test_a_users_file_is_laid_over_the_builtin(small: Path) -> None:

@@ -18,7 +18,7 @@ from ruamel.yaml.error import YAMLError
 
 from probe.errors import UsageError, did_you_mean
 from probe.families.controlled import Network, Variant, check_variant
-from probe.yaml_file import explain, plain, read_yaml
+from probe.yaml_file import explain, plain, read_yaml, refused
 from train.sections import STRICT, Augment, Data, Image, Keep, Model, Training
 
 
@@ -119,6 +119,10 @@ def changed(recipe: Recipe, changes: Sequence[str]) -> Recipe:
             near = did_you_mean(key, _keys(tree)) or f" Keys: {', '.join(_keys(tree))}"
             raise UsageError(f"--set {change}: a recipe has no key '{key}'.{near}")
         try:
+            if text and (strange := refused(text)) is not None:
+                raise UsageError(
+                    f"--set {change}: {strange[0]} are not allowed; write a plain value"
+                )
             node[last] = plain(YAML().load(text)) if text else None
         except (YAMLError, ValueError) as error:
             raise UsageError(f"--set {change}: the value is no YAML") from error

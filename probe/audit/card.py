@@ -110,7 +110,7 @@ def interface(model: LoadedModel, seed: int) -> dict[str, Any]:
     """
     items = _Items()
     facts = items.take("patch", lambda: projection.rank_facts(projection.read_projection(model)))
-    defects = items.take("symmetry", lambda: symmetry.symmetry(model, seed))
+    defects = items.take("symmetry", lambda: symmetry.symmetry(model, seed, 1))
     found = {
         "patch": None if facts is None else {k: v for k, v in facts.items() if k in RANKS},
         "symmetry": None if defects is None else _largest(defects),

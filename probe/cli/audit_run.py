@@ -15,6 +15,7 @@ from probe.cards import judged
 from probe.data.loader import batches
 from probe.derive.sides import Side
 from probe.errors import AnatomyError, NotApplicable
+from probe.families.base import packages
 from probe.loading import load_model, required_preprocess
 from probe.plan import Settings, ssdc_conditions, versions
 from probe.session import LoadOptions, data_facts, measure_loaded
@@ -50,7 +51,8 @@ def audited(
         images = Images(pixels, None, facts, narrow=str(error))
     card = audit_card(model, images, seed=settings.seed, batch=batch)
     card["three_tokens"] = three_tokens(settings.seed)
-    card["settings"] = {"dtype": settings.dtype, "device": _device(model), "versions": versions()}
+    used = versions() | packages(model.family, model.module) | dict(source.packages)
+    card["settings"] = {"dtype": settings.dtype, "device": _device(model), "versions": used}
     if options.image_size is not None:
         card["resolution"] = _resolution(model, source, settings, options)
     return card

@@ -51,6 +51,12 @@ def ssdc(
             "--p-values", help="Add permutation p-values (Mantel).", rich_help_panel=opt.MEASURE
         ),
     ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also measure what another package adds; repeatable.", rich_help_panel=opt.MEASURE
+        ),
+    ] = None,
     seed: opt.Seed = 0,
     random_init: opt.RandomInit = False,
     arch: opt.Arch = None,
@@ -80,6 +86,11 @@ def ssdc(
     paper = protocol is opt.Protocol.paper
     if paper and rpi is not opt.Rpi.image:
         raise UsageError("--protocol paper shuffles once per batch; leave out --rpi")
+    metrics = tuple(metric or ())
+    if metrics:
+        from probe.metrics.added import find_metrics
+
+        find_metrics(metrics)  # what is wrong with one is told before any model is loaded
     conditions = ssdc_conditions("batch" if paper else rpi.value, rpi_draws, seed)
     tasks = tuple(Task(condition) for condition in conditions)
     request = Request(
@@ -96,6 +107,7 @@ def ssdc(
             dtype=dtype.value,
             batch_size=batch_size,
             workers=workers,
+            metrics=metrics,
         ),
         options=LoadOptions(
             image_size=size_of(image_size) if image_size else None,

@@ -148,6 +148,7 @@ def _result(
     from importlib.metadata import version
 
     from probe.data.preprocess import as_is, describe
+    from probe.families.base import packages
     from probe.loading import required_preprocess
     from probe.plan import versions
     from probe.tasks.frame import frame_of
@@ -191,7 +192,9 @@ def _result(
             "interval": INTERVAL,
             "over_seeds": OVER_SEEDS,
         },
-        "versions": versions() | {"scikit-learn": version("scikit-learn")},
+        "versions": versions()
+        | packages(model.family, model.module)
+        | {"scikit-learn": version("scikit-learn")},
         "notes": list(model.notes),
     }
 

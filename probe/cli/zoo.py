@@ -1,4 +1,4 @@
-"""`probe zoo list` and `probe zoo show NAME`."""
+"""`probe zoo`: `list` and `show NAME`; `check` and `coverage` have files of their own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from probe.cli.zoo_check import check
+from probe.cli.zoo_coverage import coverage
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from probe.types import ModelSpec
 
 zoo_app = typer.Typer(no_args_is_help=True, help="The checkpoints that have a name.")
+zoo_app.command("check")(check)
+zoo_app.command("coverage")(coverage)
 
 ZooOption = Annotated[
     Path | None, typer.Option("--zoo", metavar="FILE", help="Lay this zoo file over the built-in.")

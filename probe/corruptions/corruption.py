@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from probe import plugins
 from probe.corruptions.blur import effective_sigma
 from probe.corruptions.imagenet_c import NAMES
 from probe.corruptions.kinds import KINDS, Kind, Number
@@ -74,6 +75,12 @@ class Corruption:
         """
         taps = self._taps()
         return None if taps is None else effective_sigma(taps)
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The package that adds this kind, with version and code; nothing for one of our own."""
+        plugin = None if self.name in KINDS else _added().find(self.name)
+        return {} if plugin is None else plugin.identity
 
     def require(self) -> None:
         """Fail now, not at the first image, when an optional package is missing.
@@ -231,10 +238,20 @@ SUITES: Mapping[str, Callable[[], tuple[Corruption, ...]]] = {
 
 
 def _kind(name: str) -> Kind:
-    if name not in KINDS:
-        near = did_you_mean(name.lower(), KINDS) or f" There are: {', '.join(KINDS)}"
+    added = _added()
+    if name in KINDS:
+        return KINDS[name]
+    plugin = added.find(name)
+    if plugin is None:
+        known = [*KINDS, *added.plugins]
+        near = did_you_mean(name.lower(), known) or f" There are: {', '.join(known)}"
         raise UsageError(f"unknown corruption '{name}'.{near}")
-    return KINDS[name]
+    return plugin.load(Kind)
+
+
+def _added() -> plugins.Registry:
+    """What other packages add; each is imported when it is asked for."""
+    return plugins.registry(plugins.CORRUPTIONS, frozenset(KINDS))
 
 
 def _out_of_range(kind: Kind, name: str, value: object) -> str:

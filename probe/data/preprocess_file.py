@@ -13,6 +13,7 @@ from ruamel.yaml.error import YAMLError
 from probe.data.preprocess import STATISTICS, at_size
 from probe.errors import UsageError, did_you_mean
 from probe.types import Preprocess
+from probe.yaml_file import refused
 
 Pixels = Annotated[int, Field(gt=0, le=16384)]
 Size = tuple[Pixels, Pixels]
@@ -95,7 +96,10 @@ def read_preprocess(path: str, image_size: tuple[int, int]) -> Preprocess:
 def _parse(file: Path) -> Any:
     if file.suffix.lower() == ".json":
         return json.loads(file.read_text("utf-8"), object_pairs_hook=_unique)
-    return YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
+    text = file.read_text("utf-8")
+    if (strange := refused(text)) is not None:
+        raise ValueError(f"line {strange[1]}: {strange[0]} are not allowed; write plain values")
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from probe.errors import UsageError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Label = int | str | None
 LabelKind = Literal["classlabel", "wnid", "folder"]
+OURS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,14 @@ class IndexedSource(ABC):
         class_names: names by label index, None where labels have none.
         label_kind: what `class_names` holds: a data set's own class names, WordNet ids, or folder
             names that are no WordNet ids.
+        packages: the package that adds the source, with version and code; nothing for our own.
     """
 
     kind: str
     split: str | None = None
     class_names: tuple[str, ...] | None = None
     label_kind: LabelKind | None = None
+    packages: Mapping[str, str] = OURS
 
     def __init__(self, name: str, total: int, limit: int | None) -> None:
         """Take `limit` of `total` images (see `subset`)."""
@@ -174,6 +178,7 @@ class StreamSource(ABC):
     indices: None = None
     class_names: tuple[str, ...] | None = None
     label_kind: LabelKind | None = None
+    packages: Mapping[str, str] = OURS
 
     @abstractmethod
     def stream(self, start: int = 0) -> Iterator[Encoded]:

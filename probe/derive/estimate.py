@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.numerics.intervals import interval
-from probe.records import LayerRecord
+from probe.records import LayerRecord, MetricRecord
 from probe.types import Scalar
 
 
@@ -28,8 +28,8 @@ class Estimate:
         return cls(float("nan"), np.empty(0), reason)
 
     @classmethod
-    def of(cls, layer: LayerRecord) -> Estimate:
-        """SSDC of one layer of one pass."""
+    def of(cls, layer: LayerRecord | MetricRecord) -> Estimate:
+        """SSDC, or another metric, of one layer of one pass."""
         if layer.value is None:
             return cls.undefined(layer.reason or "undefined")
         replicates = [float("nan") if v is None else v for v in layer.leave_one_out]

@@ -81,7 +81,15 @@ def _settings(models: Sequence[tuple[ModelCard, Sequence[PassRecord]]]) -> dict[
     rpi = dict.fromkeys(
         record.condition for _, records in models for record in records if _is_rpi(record)
     )
+    plugged = {
+        name: value
+        for _, records in models
+        for record in records
+        for name, value in record.settings.get("versions", {}).items()
+        if name.startswith("plugin ")
+    }
     return {name: common[name] for name in names} | {
+        "versions": common["versions"] | plugged,
         "rpi": sorted(rpi),
         "fs_interval": FS_INTERVAL,
         "accuracy_interval": ACCURACY_INTERVAL,

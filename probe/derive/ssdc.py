@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probe.derive.curves import Curve, anchoring, curve, delta_ssdc, layer_ratio
-from probe.derive.estimate import Estimate
+from probe.derive.estimate import Estimate, mean
 from probe.numerics.intervals import mantel_p
 from probe.records import PassRecord
 
@@ -47,8 +47,9 @@ def ssdc_result(
             {
                 "layer": layer,
                 "grid": list(grid),
-                "clean": _point(plain, layer, p_values),
-                "rpi": _point(shuffled or off, layer, p_values),
+                "clean": _point(plain, layer, p_values) | _metrics([clean], clean, layer, off),
+                "rpi": _point(shuffled or off, layer, p_values)
+                | _metrics(draws, clean, layer, off),
                 "ratio": asdict(
                     (layer_ratio(plain, shuffled, layer) if shuffled else off).scalar()
                 ),
@@ -123,6 +124,24 @@ def _point(source: Curve | Estimate, layer: int, p_values: bool) -> dict[str, An
             else None
         )
     return point
+
+
+def _metrics(
+    passes: Sequence[PassRecord], clean: PassRecord, layer: int, off: Estimate
+) -> dict[str, Any]:
+    """Metrics of other packages at a layer, over draws the mean; nothing where there are none."""
+    named = clean.layers[layer].metrics
+    if named is None:
+        return {}
+    found: dict[str, Any] = {}
+    for name in named:
+        parts = [
+            Estimate.of(metrics[name])
+            for one in passes
+            if (metrics := one.layers[layer].metrics) is not None
+        ]
+        found[name] = asdict((mean(parts) if parts else off).scalar())
+    return {"metrics": found}
 
 
 def _peak(rpi: Curve | Estimate) -> dict[str, Any]:

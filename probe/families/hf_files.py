@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,39 +11,36 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from probe.errors import CheckpointError
 from probe.families.checkpoint import file_sha256, local_path
 from probe.families.hub import hub_call
+from probe.families.hub_cache import verified
+from probe.families.weight_files import (
+    INDEX,
+    PICKLES,
+    WEIGHTS,
+    combined_sha256,
+    shard_names,
+    standard_weights,
+)
 from probe.types import ModelSpec
 
 CONFIG = "config.json"
-INDEX = ".index.json"
-# In transformers' own order of preference: safetensors before pickles, whole before sharded.
-WEIGHTS = ("model.safetensors", f"model.safetensors{INDEX}")
-PICKLES = ("pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """Where a checkpoint lies. `weights` is empty when none were asked for.
+    """Where a checkpoint lies. `weights` and `digest` are empty when none were asked for.
 
-    `processor` says whether an image processor's settings are among the files; `revision` is the
-    hub commit, None for a local folder.
+    `digest` is `sha256:` of the weights file, of the sorted digests of the shards where there are
+    more. `processor` says whether an image processor's settings are among the files; `revision` is
+    the hub commit, None for a local folder.
     """
 
     folder: Path
     weights: tuple[Path, ...]
     processor: bool
     revision: str | None
+    digest: str
     notes: tuple[str, ...] = ()
-
-    def weights_hash(self) -> str:
-        """`sha256:` of the weights file; of the sorted digests of the shards where there are more.
-
-        The hub's cache names large files by their SHA-256, which then is not computed again.
-        """
-        digests = sorted(_sha256(path) for path in self.weights)
-        if len(digests) == 1:
-            return digests[0]
-        return f"sha256:{hashlib.sha256(chr(10).join(digests).encode()).hexdigest()}"
 
 
 def locate(spec: ModelSpec, *, weights: bool) -> CheckpointFiles:
@@ -57,7 +51,8 @@ def locate(spec: ModelSpec, *, weights: bool) -> CheckpointFiles:
         weights: whether the weights are wanted; without them only the settings are fetched.
 
     Raises:
-        CheckpointError: if the hub or the folder does not give them.
+        CheckpointError: if the hub or the folder does not give them, or a file of the hub is not
+            what the hub says it is.
     """
     if spec.source.startswith("hf:"):
         repo = spec.source.removeprefix("hf:")
@@ -65,30 +60,26 @@ def locate(spec: ModelSpec, *, weights: bool) -> CheckpointFiles:
     folder = local_path(spec.source)
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"'{folder}' holds no {CONFIG}; name a transformers folder")
+    found = _local_weights(folder) if weights else ()
     return CheckpointFiles(
         folder,
-        _local_weights(folder) if weights else (),
+        found,
         any((folder / name).is_file() for name in PROCESSORS),
         None,
+        combined_sha256(map(file_sha256, found)) if found else "",
     )
 
 
 def _local_weights(folder: Path) -> tuple[Path, ...]:
-    for name in (*WEIGHTS, *PICKLES):
-        path = folder / name
-        if not path.is_file():
-            continue
-        if not name.endswith(INDEX):
-            return (path,)
-        shards = tuple(folder / shard for shard in _shards(path))
-        if missing := [shard.name for shard in shards if not shard.is_file()]:
-            raise CheckpointError(f"'{folder}' lacks the shards {', '.join(missing)} of its {name}")
-        return shards
-    raise CheckpointError(f"'{folder}' holds no weights; expected {WEIGHTS[0]} or {PICKLES[0]}")
+    found = standard_weights(folder)
+    if not found:
+        raise CheckpointError(f"'{folder}' holds no weights; expected {WEIGHTS[0]} or {PICKLES[0]}")
+    return found
 
 
 def _from_hub(repo: str, revision: str | None, weights: bool) -> CheckpointFiles:
     config = Path(hf_hub_download(repo, CONFIG, revision=revision))
+    verified(config)
     commit = config.parent.name
     found = _hub_weights(repo, commit) if weights else ()
     processor, notes = False, []
@@ -98,7 +89,12 @@ def _from_hub(repo: str, revision: str | None, weights: bool) -> CheckpointFiles
         except LocalEntryNotFoundError:
             notes.append(f"{name} is not in the local cache, and the hub was not reached")
     return CheckpointFiles(
-        config.parent, found, processor, commit, () if processor else tuple(notes)
+        config.parent,
+        found,
+        processor,
+        commit,
+        combined_sha256(map(verified, found)) if found else "",
+        () if processor else tuple(notes),
     )
 
 
@@ -106,12 +102,12 @@ def _hub_weights(repo: str, commit: str) -> tuple[Path, ...]:
     unreached: LocalEntryNotFoundError | None = None
     for name in (*WEIGHTS, *PICKLES):
         try:
-            path = _fetch(repo, name, commit)
+            path = _fetch(repo, name, commit, check=name.endswith(INDEX))
         except LocalEntryNotFoundError as error:
             unreached = unreached or error
             continue
         if path is not None and name.endswith(INDEX):
-            shards = (hf_hub_download(repo, shard, revision=commit) for shard in _shards(path))
+            shards = (hf_hub_download(repo, shard, revision=commit) for shard in shard_names(path))
             return tuple(Path(shard) for shard in shards)
         if path is not None:
             return (path,)
@@ -123,28 +119,14 @@ def _hub_weights(repo: str, commit: str) -> tuple[Path, ...]:
     )
 
 
-def _fetch(repo: str, name: str, commit: str) -> Path | None:
+def _fetch(repo: str, name: str, commit: str, *, check: bool = True) -> Path | None:
     """The file in the cache, None where the repository has none of that name."""
     try:
-        return Path(hf_hub_download(repo, name, revision=commit))
+        path = Path(hf_hub_download(repo, name, revision=commit))
     except LocalEntryNotFoundError:
         raise
     except EntryNotFoundError:
         return None
-
-
-def _shards(index: Path) -> list[str]:
-    try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"'{index}' is no index of weight shards; fetch it again") from error
-    if outside := [s for s in shards if Path(s).name != s]:
-        raise CheckpointError(f"'{index}' names files outside its folder: {', '.join(outside)}")
-    return shards
-
-
-def _sha256(path: Path) -> str:
-    blob = path.resolve().name
-    if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", blob):
-        return f"sha256:{blob}"
-    return file_sha256(path)
+    if check:
+        verified(path)
+    return path

@@ -5,28 +5,22 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import pickle
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from probe.errors import CheckpointError, UsageError, did_you_mean
 from probe.families.base import RawModel
-from probe.families.checkpoint import mismatch, resolved_id
+from probe.families.checkpoint import resolved_id
 from probe.families.hf_files import CheckpointFiles, locate
 from probe.families.hf_preprocess import checkpoint_preprocess
 from probe.families.hf_quiet import quiet
 from probe.families.hf_sites import head_width, pair
+from probe.families.hf_weights import initialised, named_class, pretrained
 from probe.types import Identity, ModelSpec
-
-# Parts of whole image-and-text checkpoints that a vision tower does not have.
-TEXT_TOWER = ("text_model.", "text_projection.", "visual_projection.", "logit_scale", "logit_bias")
-# Never on the way of a token: a token for masked training, a buffer of 0..N-1.
-IDLE = ("mask_token", "position_ids")
 
 
 def load_hf(
@@ -77,12 +71,12 @@ def load_hf(
     if any(side % patch for side, patch in zip(size, pair(tower.patch_size), strict=True)):
         notes.append(f"{_by(size)} px is no multiple of the patch size {_by(tower.patch_size)}")
     if random_init:
-        module = _initialised(model_class, config, seed)
+        module = initialised(model_class, config, seed)
         weights = f"random:{seed}"
     else:
-        module, left_out = _pretrained(model_class, config, files, spec.source)
+        module, left_out = pretrained(model_class, config, files.weights, spec.source)
         notes.extend(left_out)
-        weights = files.weights_hash()
+        weights = files.digest
     module.eval().requires_grad_(False)
     return RawModel(
         module=module,
@@ -157,7 +151,7 @@ def _model_class(config: Any, resolved: str) -> tuple[Any, Any]:
         )
     classifiers: Any = MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING.get(type(config), ())
     for head in classifiers if isinstance(classifiers, tuple) else (classifiers,):
-        if head.__name__ == _named_class(config):
+        if head.__name__ == named_class(config):
             return head, config
     model_class = MODEL_MAPPING.get(type(tower), None)
     if model_class is None:
@@ -165,11 +159,6 @@ def _model_class(config: Any, resolved: str) -> tuple[Any, Any]:
             f"{resolved}: transformers has no bare model for '{tower.model_type}'; choose another"
         )
     return model_class, tower
-
-
-def _named_class(config: Any) -> str | None:
-    """The class that saved the checkpoint, None where the configuration does not say."""
-    return (config.architectures or [None])[0]
 
 
 def _apply_options(config: Any, options: Mapping[str, Any]) -> list[str]:
@@ -184,98 +173,6 @@ def _apply_options(config: Any, options: Mapping[str, Any]) -> list[str]:
         config.mask_ratio = 0.0
         return ["run without the masking of its pretraining: every patch, in order"]
     return []
-
-
-def _constructor(model_class: Any) -> dict[str, Any]:
-    takes_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
-    return {"add_pooling_layer": False} if takes_pooler else {}
-
-
-def _initialised(model_class: Any, config: Any, seed: int) -> nn.Module:
-    for part in (config, getattr(config, "vision_config", config)):
-        part.dtype = torch.float32
-    with quiet(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        module: nn.Module = model_class._from_config(config, **_constructor(model_class))
-    return module
-
-
-def _pretrained(
-    model_class: Any, config: Any, files: CheckpointFiles, resolved: str
-) -> tuple[nn.Module, list[str]]:
-    saved_by = _named_class(config)
-    try:
-        with quiet(), torch.random.fork_rng(devices=[]):
-            module, info = model_class.from_pretrained(
-                files.folder,
-                config=config,
-                dtype=torch.float32,
-                local_files_only=True,
-                use_safetensors=files.weights[0].suffix == ".safetensors",
-                weights_only=True,
-                output_loading_info=True,
-                # So that the differing keys are listed; any of them is an error below.
-                ignore_mismatched_sizes=True,
-                **_constructor(model_class),
-            )
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{resolved}: reading its weights would run code from the file, or it is damaged; "
-            "save it as safetensors"
-        ) from error
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointError(
-            f"{resolved}: its weights cannot be read: {reason}; fetch them anew"
-        ) from error
-    return module, _matched(module, info, saved_by, resolved)
-
-
-def _matched(
-    module: nn.Module, info: Mapping[str, Any], saved_by: str | None, resolved: str
-) -> list[str]:
-    """Notes on what was left out on purpose.
-
-    Raises:
-        CheckpointError: if anything else of the checkpoint or of the model found no partner.
-    """
-    unused = {key: _why_unused(module, key, saved_by) for key in info["unexpected_keys"]}
-    problem = mismatch(
-        [key for key in info["missing_keys"] if not key.endswith(IDLE)],
-        [key for key, why in unused.items() if why is None],
-        [f"{key} ({_x(file)} not {_x(model)})" for key, file, model in info["mismatched_keys"]],
-    )
-    problem = problem or "; ".join(str(message).splitlines()[0] for message in info["error_msgs"])
-    if problem:
-        raise CheckpointError(
-            f"{resolved}: the weights do not match {type(module).__name__}: {problem}; check "
-            "config.json"
-        )
-    reasons = sorted({why for why in unused.values() if why})
-    return [f"left out of the checkpoint: {', '.join(reasons)}"] if reasons else []
-
-
-def _x(size: Any) -> str:
-    return "x".join(str(side) for side in size)
-
-
-def _why_unused(module: nn.Module, key: str, saved_by: str | None) -> str | None:
-    """What part of a larger checkpoint a key without partner belongs to, None if of no known one.
-
-    A head of pretraining is one where the configuration names another class than was built, and
-    the key stands outside every part of the built model.
-    """
-    if head_width(module) is None and key.startswith(TEXT_TOWER):
-        return "text tower and projections"
-    if key.endswith(IDLE):
-        return "tokens and buffers of pretraining"
-    part = key.partition(".")[0]
-    if part == "pooler" and getattr(module, "pooler", None) is None:
-        return "pooler"
-    parts = {name.partition(".")[0] for name, _ in module.named_parameters()}
-    if saved_by not in (None, type(module).__name__) and part not in parts:
-        return f"head of {saved_by}"
-    return None
 
 
 def _forward(

@@ -32,8 +32,10 @@ def table_kind(table: Tensor, prefix: int) -> PositionKind:
 
     Decided by the values: every patch row of a sin-cos table has squared norm C/2, in whatever
     order the sines and cosines stand. A sin-cos table that was resampled to another grid no longer
-    has, and counts as absolute.
+    has, and counts as absolute; so does one without values, on the meta device.
     """
+    if table.is_meta:
+        return "absolute"
     rows = table.detach().reshape(-1, table.shape[-1])[prefix:].to(torch.float64)
     energy = rows.square().sum(dim=1) / (table.shape[-1] / 2)
     fixed = bool(((energy - 1).abs() < _SINCOS_TOLERANCE).all()) and len(rows) > 0

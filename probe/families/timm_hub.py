@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import timm
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError
 from timm.models import (
     PretrainedCfg,
     get_arch_name,
@@ -20,10 +19,12 @@ from timm.models import (
 )
 
 from probe.errors import CheckpointError, UnknownModel, did_you_mean
+from probe.families.base import added_families
 from probe.families.checkpoint import file_sha256
+from probe.families.hub_cache import verified
 from probe.types import Identity
 
-_FILES = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin")
+_PICKLE = "pytorch_model.bin"
 
 
 def known_architecture(name: str) -> str:
@@ -33,6 +34,8 @@ def known_architecture(name: str) -> str:
         UnknownModel: if timm has no such architecture; the nearest names are given.
     """
     name = get_deprecated_models().get(name) or name
+    if not is_model(name):
+        added_families()  # packages that add a family may register its architectures with timm
     if not re.fullmatch(r"[\w.]+", name) or not is_model(name):
         longer = sorted(timm.list_models(f"{name}_*"), key=len)[:3]
         near = f" Did you mean {', '.join(longer)}?" if longer else ""
@@ -60,37 +63,62 @@ def resolve_name(name: str) -> tuple[str, PretrainedCfg | None]:
     return (f"{architecture}.{tag}" if tag else architecture), config
 
 
-def hub_identity(resolved: str, config: Mapping[str, Any]) -> Identity:
-    """Commit and hash of the weights that timm has just loaded, found in the local cache.
+def fetch_weights(config: PretrainedCfg, revision: str | None) -> tuple[Path, str] | None:
+    """The file that timm takes from the hub, in the cache, and its verified hash.
+
+    None where timm takes the weights from another address.
+
+    Raises:
+        CheckpointError: if the file is not what the hub says it is.
+        OSError: what the hub's client raises if it cannot be fetched.
+    """
+    if not config.hf_hub_id:
+        return None
+    repository, _, own = config.hf_hub_id.partition("@")
+    missing: EntryNotFoundError | None = None
+    for name in _candidates(config.hf_hub_filename or _PICKLE):
+        try:
+            path = Path(hf_hub_download(repository, name, revision=revision or own or None))
+        except EntryNotFoundError as error:
+            missing = missing or error
+        else:
+            return path, verified(path)
+    assert missing is not None
+    raise missing
+
+
+def hub_identity(
+    resolved: str, config: PretrainedCfg, fetched: tuple[Path, str] | None
+) -> Identity:
+    """Commit and hash of the weights that timm has just loaded.
 
     Args:
         resolved: the full id, for the identity.
-        config: the module's `pretrained_cfg`.
+        config: where timm finds the weights.
+        fetched: what `fetch_weights` gave for it.
 
     Raises:
         CheckpointError: if the file is not where timm puts it.
     """
-    path, revision = _cached_file(config)
-    if path is None:
+    if fetched is not None:
+        return Identity(resolved, _commit(fetched[0]), fetched[1])
+    path = Path(torch.hub.get_dir()) / "checkpoints" / str(config.url or "").rpartition("/")[2]
+    if not path.is_file():
         raise CheckpointError(
             f"the weights of {resolved} are not in the download cache, so they cannot be "
             "identified; clear the cache of that model and run again"
         )
-    blob = path.resolve().name  # the hub names large files by their sha256
-    digest = f"sha256:{blob}" if re.fullmatch(r"[0-9a-f]{64}", blob) else file_sha256(path)
-    return Identity(resolved, revision, digest)
+    return Identity(resolved, None, file_sha256(path))
 
 
-def _cached_file(config: Mapping[str, Any]) -> tuple[Path | None, str | None]:
-    hub_id = config.get("hf_hub_id")
-    if hub_id:
-        repository, _, revision = hub_id.partition("@")
-        name = config.get("hf_hub_filename")
-        for file in (name,) if name else _FILES:
-            found = try_to_load_from_cache(repository, file, revision=revision or None)
-            if isinstance(found, str):
-                return Path(found), Path(found).parent.name
-        return None, None
-    url = str(config.get("url") or "")
-    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
-    return (path if path.is_file() else None), None
+def _commit(path: Path) -> str:
+    """The folder below `snapshots`, also of a file in a folder of its repository."""
+    return path.parts[len(path.parts) - 1 - path.parts[::-1].index("snapshots") + 1]
+
+
+def _candidates(name: str) -> tuple[str, ...]:
+    """What timm looks for, in its order: safetensors before the pickle that is configured."""
+    if name == _PICKLE:
+        return ("model.safetensors", name)
+    safe = name.replace("open_clip_pytorch_model", "open_clip_model")
+    return (f"{safe.removesuffix('.bin')}.safetensors", name) if name.endswith(".bin") else (name,)

@@ -7,27 +7,35 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+from safetensors import SafetensorError
 from timm.models import PretrainedCfg, get_arch_name
 from torch import nn
 
 from probe.errors import CheckpointError, UsageError
 from probe.families.base import RawModel
 from probe.families.checkpoint import (
+    check_finite,
+    check_floating,
     file_sha256,
     local_path,
     mismatch,
+    read_content,
     read_state_dict,
     resolved_id,
-    weights_file,
+    wrapping,
 )
 from probe.families.hub import hub_call
 from probe.families.timm_build import blueprint, build, native_size, resized_options
 from probe.families.timm_head import class_count
-from probe.families.timm_hub import hub_identity, known_architecture, resolve_name
+from probe.families.timm_hub import fetch_weights, hub_identity, known_architecture, resolve_name
 from probe.families.timm_preprocess import checkpoint_preprocess
+from probe.families.weight_files import combined_sha256, weights_files
 from probe.types import Identity, ModelSpec
+
+_CHECK = "check the architecture and its options (img_size, patch_size, num_classes)"
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class _Source:
     resolved: str
     config: PretrainedCfg | None = None
     revision: str | None = None
-    weights: Path | None = None
+    weights: tuple[Path, ...] = ()
     carries_preprocess: bool = True
 
 
@@ -63,7 +71,7 @@ def load_timm(
     """
     source = _hub_source(spec) if spec.source.startswith("timm:") else _file_source(spec)
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.options.items()}
-    if source.weights is None and "img_size" in options:
+    if not source.weights and "img_size" in options:
         image_size = image_size or _pair(options.pop("img_size"))
     plan = blueprint(source.name, options)
     own = native_size(plan)
@@ -76,12 +84,14 @@ def load_timm(
     if random_init:
         module = build(source.name, sized, seed=seed)
         identity = Identity(source.resolved, None, f"random:{seed}")
-    elif source.weights is None:
-        module = _load_from_hub(source, sized)
-        identity = hub_identity(source.resolved, module.pretrained_cfg)
+    elif not source.weights:
+        module, identity = _load_from_hub(source, sized)
     else:
-        module = _load_from_file(source, source.weights, sized, plan)
-        identity = Identity(source.resolved, None, file_sha256(source.weights))
+        module = _load_from_files(source, sized, plan)
+        digest = combined_sha256(file_sha256(file) for file in source.weights)
+        identity = Identity(source.resolved, None, digest)
+    if not random_init:
+        check_finite(module.state_dict(), _place(source))
     identity = replace(identity, configuration=_configuration(source, sized))
     if size != own and not random_init:
         notes += (
@@ -129,7 +139,7 @@ def _hub_source(spec: ModelSpec) -> _Source:
 def _file_source(spec: ModelSpec) -> _Source:
     path = local_path(spec.source)
     folder = path if path.is_dir() else path.parent
-    weights = weights_file(path)
+    weights = weights_files(path)
     named = _config_architecture(folder / "config.json")
     if named is None:
         if spec.arch is None:
@@ -158,7 +168,7 @@ def _config_architecture(config: Path) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> nn.Module:
+def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> tuple[nn.Module, Identity]:
     config = source.config
     if config is None or not config.has_weights:
         raise CheckpointError(
@@ -175,22 +185,27 @@ def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> nn.Module:
     overlay = {}
     if source.revision is not None and config.hf_hub_id:
         overlay["hf_hub_id"] = f"{config.hf_hub_id}@{source.revision}"
+    fetched = None
     try:
+        fetched = hub_call(source.resolved, lambda: fetch_weights(config, source.revision))
         module: Any = hub_call(
             source.resolved, lambda: build(source.name, options, pretrained=True, overlay=overlay)
         )
     except OSError as error:  # the few weights that timm fetches from elsewhere than the hub
         raise CheckpointError(f"{source.resolved} cannot be downloaded: {error}") from error
+    except (CheckpointError, SafetensorError, UnpicklingError):
+        if fetched is not None and fetched[0].suffix != ".npz":
+            read_content(fetched[0])  # of a file that cannot be read, it says why in one line
+        raise
     if classes == 0 < config.num_classes:
         module.reset_classifier(0)
-    return module
+    return module, hub_identity(source.resolved, config, fetched)
 
 
-def _load_from_file(
-    source: _Source, file: Path, options: Mapping[str, Any], plan: Any
-) -> nn.Module:
-    state = read_state_dict(file)
-    expected = plan.state_dict()
+def _load_from_files(source: _Source, options: Mapping[str, Any], plan: Any) -> nn.Module:
+    expected, place = plan.state_dict(), _place(source)
+    state = read_state_dict(*source.weights, own=expected)
+    check_floating(state, expected, place)
     # timm would resample tables of another size without a word; only a size that was asked for
     # may change them, so the file must fit the model at its own size.
     differing = [
@@ -200,23 +215,32 @@ def _load_from_file(
     ]
     problem = mismatch([], [], differing)
     if problem is not None:
-        raise CheckpointError(
-            f"'{file}' does not fit {source.name}: {problem}; check the architecture and its "
-            "options (img_size, patch_size, num_classes)"
+        raise CheckpointError(f"{place} does not fit {source.name}: {problem}; {_CHECK}")
+    try:
+        module: Any = build(
+            source.name,
+            options,
+            pretrained=True,
+            overlay={
+                "state_dict": state,
+                "source": "",
+                "input_size": (3, *native_size(plan)),
+                "num_classes": plan.num_classes,
+            },
         )
-    module: Any = build(
-        source.name,
-        options,
-        pretrained=True,
-        overlay={
-            "state_dict": state,
-            "source": "",
-            "input_size": (3, *native_size(plan)),
-            "num_classes": plan.num_classes,
-        },
-    )
+    except CheckpointError as error:
+        advice = wrapping(state, expected) or _CHECK
+        raise CheckpointError(f"{place}: {error}; {advice}") from error
     module.pretrained_cfg.pop("state_dict")  # a second copy of every tensor
     return module
+
+
+def _place(source: _Source) -> str:
+    """Where the weights come from, for messages: the file, the folder of shards, or the id."""
+    if not source.weights:
+        return source.resolved
+    one = len(source.weights) == 1
+    return f"'{source.weights[0] if one else source.weights[0].parent}'"
 
 
 def _pair(size: Any) -> tuple[int, int]:

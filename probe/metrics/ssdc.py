@@ -124,10 +124,7 @@ class SSDCStatistic:
         if sums is None:
             sums = unit.new_zeros(self.groups, shared.half.size)
             self._similarity[layer] = sums
-        for group in np.unique(groups):
-            members = np.flatnonzero(groups == group)
-            chosen = unit[members[0] : members[0] + 1] if len(members) == 1 else unit[members]
-            add_similarities(shared.half, sums[group], chosen)
+        add_similarities(shared.half, sums, unit, groups)
 
     def _add_images(
         self,
@@ -272,8 +269,9 @@ class SSDCStatistic:
             rest = images - int(self._counts[layer, group])
             if not rest:
                 return float("nan")
-            left = (whole - by_group[group]) / rest
-            return ranker.correlation(left.astype(by_group.dtype))
+            left = np.empty_like(by_group[group])
+            np.divide(whole - by_group[group], rest, out=left, casting="same_kind")
+            return ranker.correlation(left)
 
         replicates = np.array(list(self._pool.map(without, used)))
         return Measured(value, replicates, ranks, None)

@@ -6,6 +6,8 @@ What is left per similarity matrix is one sort.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,11 +32,12 @@ class PairRanker:
         """Rank the distances once."""
         self.tokens = len(distances)
         self.upper = np.triu_indices(self.tokens, k=1)
-        levels, codes, counts = np.unique(
-            -distances[self.upper], return_inverse=True, return_counts=True
-        )
-        if len(levels) > 1 << 16:
-            raise ValueError(f"{len(levels)} distinct distances do not fit into 16 bits")
+        found = distances[self.upper]
+        counts = np.bincount(found)[::-1]  # the farthest pairs have the lowest rank
+        present = np.flatnonzero(counts)
+        if len(present) > 1 << 16:
+            raise ValueError(f"{len(present)} distinct distances do not fit into 16 bits")
+        codes, counts = (np.cumsum(counts > 0) - 1)[::-1][found], counts[present]
         self.pairs = len(codes)
         self.codes = codes.astype(np.int64)
         ends = np.cumsum(counts)
@@ -42,7 +45,7 @@ class PairRanker:
         self._level_ranks = average - (self.pairs + 1) / 2
         self._pair_ranks = self._level_ranks[codes]
         self._norm = float(np.sqrt(np.sum(counts * self._level_ranks**2)))
-        self.degenerate = len(levels) < 2
+        self.degenerate = len(present) < 2
         self._places = np.arange(1, self.pairs + 1, dtype=np.float64)
 
     def correlation(self, similarity: NDArray[np.floating]) -> float:
@@ -66,9 +69,11 @@ class PairRanker:
         ordered, order = self._sort_with_index(similarity)
         if self.degenerate or _is_constant(ordered):
             return float("nan"), np.full(self.pairs, np.nan, dtype=np.float32)
-        places, spread = self._average_places(ordered)
+        tied, averages, spread = self._ties(ordered)
         ranks = np.empty(self.pairs)
-        ranks[order] = places - (self.pairs + 1) / 2
+        ranks[order] = self._places
+        ranks[order[tied]] = averages
+        ranks -= (self.pairs + 1) / 2
         value = _dot(ranks, self._pair_ranks) / (spread * self._norm)
         return value, (ranks / spread).astype(np.float32)
 
@@ -83,9 +88,13 @@ class PairRanker:
     ) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
         if similarity.dtype == np.float32:
             # Similarity above, distance level below, in one integer: sorting needs no index.
-            keys = (_ordered_bits(similarity) << 16) | self.codes
+            keys = _ordered_bits(similarity)
+            keys <<= 16
+            keys |= self.codes
             keys.sort()
-            return keys >> 16, keys & 0xFFFF
+            codes = keys & 0xFFFF
+            keys >>= 16
+            return keys, codes
         order = np.argsort(similarity)
         return similarity[order], self.codes[order]
 
@@ -99,22 +108,34 @@ class PairRanker:
         order = np.argsort(similarity)
         return similarity[order], order
 
-    def _average_places(self, ordered: NDArray[np.generic]) -> tuple[NDArray[np.float64], float]:
-        """Average 1-based ranks of a sorted sequence, and the length of the centred ranks."""
-        new = ordered[1:] != ordered[:-1]
-        if new.all():
-            return self._places, float(np.sqrt((float(self.pairs) ** 3 - self.pairs) / 12))
-        starts = np.concatenate(([0], np.flatnonzero(new) + 1))
-        counts = np.diff(np.append(starts, self.pairs))
-        places = np.repeat(starts + (counts + 1) / 2, counts)
-        return places, float(np.sqrt(np.sum((places - (self.pairs + 1) / 2) ** 2)))
+    def _ties(
+        self, ordered: NDArray[np.generic]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
+        """Of a sorted sequence: where it is tied, the average ranks there, the ranks' length.
+
+        The length is that of all centred ranks; ranks are 1-based.
+        """
+        same = np.flatnonzero(ordered[1:] == ordered[:-1])
+        edge = np.flatnonzero(np.diff(same) != 1)
+        first = same[np.append(0, edge + 1)] if len(same) else same
+        last = same[np.append(edge, -1)] + 1 if len(same) else same
+        counts = last - first + 1  # of each run of equal values
+        before = np.cumsum(counts) - counts
+        tied = np.repeat(first - before, counts) + np.arange(counts.sum())
+        averages = np.repeat((first + last) / 2 + 1, counts)
+        lost = float(np.sum(counts.astype(np.float64) ** 3 - counts))
+        return tied, averages, math.sqrt((float(self.pairs) ** 3 - self.pairs - lost) / 12)
 
     def _correlate(self, ordered: NDArray[np.generic], codes: NDArray[np.int64]) -> float:
         if self.degenerate or _is_constant(ordered):
             return float("nan")
-        places, spread = self._average_places(ordered)
-        # The level ranks are centred, so the places need not be.
-        return _dot(places, self._level_ranks[codes]) / (spread * self._norm)
+        tied, averages, spread = self._ties(ordered)
+        # Sums of ranks per distance level are exact. Level ranks are centred, so these need not be.
+        levels = len(self._level_ranks)
+        sums = np.zeros(levels)
+        sums += np.bincount(codes, self._places, levels)
+        sums += np.bincount(codes[tied], averages - self._places[tied], levels)
+        return _dot(sums, self._level_ranks) / (spread * self._norm)
 
 
 def _dot(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
@@ -125,7 +146,10 @@ def _dot(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
 def _ordered_bits(values: NDArray[np.floating]) -> NDArray[np.int64]:
     """Integers that sort as the float32 values do; both zeros become one."""
     bits = (values + np.float32(0)).view(np.int32)
-    return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits).astype(np.int64)
+    negative = bits >> 31  # all ones where the sign is set
+    negative &= np.int32(0x7FFFFFFF)
+    bits ^= negative
+    return bits.astype(np.int64)
 
 
 def _ordered_values(bits: NDArray[np.generic]) -> NDArray[np.float32]:

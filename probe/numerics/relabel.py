@@ -16,10 +16,12 @@ import torch
 from numpy.typing import NDArray
 
 from probe.numerics.ranks import PairRanker
+from probe.numerics.similarity import HalfMatrix
 
 RELABELLINGS = 999
 LARGE_RELABELLINGS = 99
 LARGE_TOKENS = 1024
+MOST_VALUES = 2**26  # of relabelled distances in memory at once
 _NULL_STREAM = 0x6E756C6C  # keeps these draws apart from the permutations of RPI
 
 
@@ -48,25 +50,27 @@ def null_values(
         draw: number of the permutation draw whose matrices these are.
     """
     tokens = ranker.tokens
-    count = relabelling_count(tokens)
+    count, half = relabelling_count(tokens), HalfMatrix(tokens)
     permutations = generator(seed, draw, tokens)
-    distances = torch.from_numpy(ranker.distance_matrix())
-    rows, cols = (torch.from_numpy(index) for index in ranker.upper)
+    distances = ranker.distance_matrix()
     flat = []
     for ranks in parts:
-        matrices = torch.zeros(len(ranks), tokens, tokens)
-        matrices[:, rows, cols] = torch.from_numpy(np.ascontiguousarray(ranks))
-        flat.append(matrices.flatten(1))  # the lower half is zero: each pair counts once
+        matrices = torch.zeros(len(ranks), half.size)  # each pair counts once
+        matrices[:, half.pairs] = torch.from_numpy(np.ascontiguousarray(ranks))
+        flat.append(matrices)
     found = [np.empty((len(ranks), count)) for ranks in parts]
-    step = max(1, min(64, 2**23 // tokens**2))
+    step = max(1, min(64, MOST_VALUES // half.size))
+    relabelled = torch.empty(step, half.size)
     for start in range(0, count, step):
-        chunk = []
-        for _ in range(start, min(start + step, count)):
-            order = torch.from_numpy(permutations.permutation(tokens))
-            chunk.append(distances.index_select(0, order).index_select(1, order).flatten())
-        stacked = torch.stack(chunk).T
+        some = relabelled[: min(step, count - start)]
+        for row in some:
+            order = permutations.permutation(tokens)
+            moved = distances[order]
+            for first, end, offset in half.blocks:
+                block = half.block(row, first, end, offset).numpy()
+                np.take(moved[first:end], order[first:], axis=1, out=block, mode="clip")
         for values, matrix in zip(found, flat, strict=True):
-            values[:, start : start + len(chunk)] = (matrix @ stacked).numpy()
+            values[:, start : start + len(some)] = (matrix @ some.T).numpy()
     return found
 
 

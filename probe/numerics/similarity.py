@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ class HalfMatrix:
     @cached_property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:
         """(first row, end row, offset) of every block."""
-        step = max(64, -(-self.tokens // 16))
+        step = max(128, -(-self.tokens // 16))
         found, offset = [], 0
         for first in range(0, self.tokens, step):
             end = min(first + step, self.tokens)
@@ -61,9 +62,10 @@ class HalfMatrix:
         return torch.tensor(places)
 
     def block(self, flat: Tensor, first: int, end: int, offset: int) -> Tensor:
-        """One block of `flat` as a (rows, columns) view."""
+        """One block of `flat` (..., size) as a (..., rows, columns) view."""
         width = self.tokens - first
-        return flat[offset : offset + (end - first) * width].view(end - first, width)
+        part = flat[..., offset : offset + (end - first) * width]
+        return part.view(*flat.shape[:-1], end - first, width)
 
 
 def unit_tokens(tokens: Tensor) -> Tensor:
@@ -78,11 +80,20 @@ def unit_tokens(tokens: Tensor) -> Tensor:
     return unit
 
 
-def add_similarities(half: HalfMatrix, sums: Tensor, unit: Tensor) -> None:
-    """Add the cosine matrices of all images in `unit` (B, N, C) to the flat `sums` (size,)."""
-    joined = unit[0] if len(unit) == 1 else unit.transpose(0, 1).flatten(1)
-    for first, end, offset in half.blocks:
-        half.block(sums, first, end, offset).addmm_(joined[first:end], joined[first:].T)
+def add_similarities(
+    half: HalfMatrix, sums: Tensor, unit: Tensor, groups: NDArray[np.int64]
+) -> None:
+    """Add the cosine matrix of image b in `unit` (B, N, C) to `sums` (G, size) at row groups[b].
+
+    Images whose groups follow one another go in one step, so that small grids need few.
+    """
+    ends = np.append(np.flatnonzero(np.diff(groups) != 1) + 1, len(groups))
+    for start, stop in pairwise(np.append(0, ends)):
+        some, own = unit[start:stop], sums[groups[start] : groups[stop - 1] + 1]
+        for first, end, offset in half.blocks:
+            half.block(own, first, end, offset).baddbmm_(
+                some[:, first:end], some[:, first:].transpose(1, 2)
+            )
 
 
 def image_similarities(half: HalfMatrix, unit: Tensor) -> NDArray[np.floating]:

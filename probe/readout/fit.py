@@ -16,6 +16,7 @@ from probe.data.labels import NAMED_ONLY
 from probe.data.preprocess import describe
 from probe.data.source import Source
 from probe.errors import DataError, UsageError
+from probe.families.base import packages
 from probe.loading import required_preprocess
 from probe.numerics.logistic import Candidate, best, candidates, fit_logistic, held_out
 from probe.plan import versions
@@ -110,6 +111,7 @@ def fit_readout(
             *_about_c(tried, winner, fit.converged),
         ],
     }
+    used = _versions() | packages(model.family, model.module) | dict(train.packages)
     return Readout(
         weight=torch.from_numpy(fit.weight).float(),
         bias=torch.from_numpy(fit.bias).float(),
@@ -119,7 +121,7 @@ def fit_readout(
         class_names=names,
         meta=_of_model(model)
         | fitted
-        | {"data": data, "fitted": _sentence(data, fitted), "versions": _versions()},
+        | {"data": data, "fitted": _sentence(data, fitted), "versions": used},
     )
 
 

@@ -18,7 +18,8 @@ def layers_csv(envelope: Mapping[str, Any]) -> str:
     """One row per model, layer and condition; SSDC is dimensionless, in -1..1.
 
     `null_low` and `null_high` bound the null band. `reason` says why a number or its interval is
-    missing. A column `p` is there when p-values were computed. Models that failed have no row.
+    missing. A column `p` is there when p-values were computed. A metric of another package, a mean
+    over images, has four more columns under its name. Models that failed have no row.
     """
     rows = []
     points = [
@@ -28,6 +29,8 @@ def layers_csv(envelope: Mapping[str, Any]) -> str:
         for condition in CONDITIONS
     ]
     with_p = any("p" in layer[condition] for _, layer, condition in points)
+    metrics = [n for _, layer, condition in points for n in layer[condition].get("metrics", ())]
+    named = list(dict.fromkeys(metrics))
     for result, layer, condition in points:
         point = layer[condition]
         row = [plain(result["model"]), plain(result["resolved"])]
@@ -36,9 +39,12 @@ def layers_csv(envelope: Mapping[str, Any]) -> str:
         row.append(point["reason"] or "")
         if with_p:
             row.append(cell(point.get("p")))
+        for name in named:
+            row += scalar_cells(point["metrics"][name])
         rows.append(row)
     head = ["model", "resolved", "layer", "rows", "cols", "condition", *POINT, "reason"]
-    return csv_text(head + ["p"] * with_p, rows)
+    more = [column for name in named for column in scalar_columns(name)]
+    return csv_text(head + ["p"] * with_p + more, rows)
 
 
 def summary_csv(envelope: Mapping[str, Any]) -> str:

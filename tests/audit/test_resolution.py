@@ -21,6 +21,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from probe.audit.resolution import compared, resolution_facts
+from probe.coverage.redraw import redraw
 from probe.derive.sides import Side
 from probe.errors import DataError
 from probe.families.base import family_of
@@ -29,7 +30,6 @@ from probe.interventions import scale_positions
 from probe.records import LayerRecord, PassRecord
 from probe.types import LoadedModel
 from tests.derive.by_hand import a_pass, half_width, layer, predictions
-from tests.families.redraw import redraw
 from tests.families.timm_specs import FILE, file_spec, load, trained
 from tests.families.tiny import fresh, images_for
 from tests.families.tiny_hf import tiny_model

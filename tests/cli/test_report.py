@@ -425,9 +425,9 @@ class TestRefusals:
     def test_a_record_of_a_newer_probe(self, here: Path, quick: None) -> None:
         report("ten")
         (path,) = (here / "runs/passes").glob("*/clean-*.json")
-        path.write_text(path.read_text().replace('"version": 2', '"version": 3'))
+        path.write_text(path.read_text().replace('"version": 3', '"version": 4'))
         line = refused(1, "ten", *DIGITS, "--out", "new")
-        assert "has version 3, and this probe reads up to 2" in line
+        assert "has version 4, and this probe reads up to 3" in line
         assert path.is_file()
 
     def test_help_is_light(self) -> None:

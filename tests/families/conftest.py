@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from probe.types import LoadedModel
+from tests.families.local_checkpoints import Host, host
 from tests.families.tiny import Watch, fresh
 
 _built: dict[str, LoadedModel] = {}
@@ -23,3 +24,9 @@ def watched(name: str) -> Iterator[LoadedModel]:
     if changed:
         del _built[name]
     assert changed == []
+
+
+@pytest.fixture(params=["timm", "hf"])
+def model(request: pytest.FixtureRequest) -> Host:
+    """A model of each library, whose local checkpoints a test writes."""
+    return host(request.param)

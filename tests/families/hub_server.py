@@ -23,16 +23,31 @@ REFUSALS: dict[str, tuple[int, dict[str, str]]] = {
     "o/forbidden": (403, {"X-Error-Message": "token lacks a scope"}),
     "o/disabled": (403, {"X-Error-Message": "Access to this resource is disabled."}),
     "o/busy": (429, {"Retry-After": "300"}),
+    "o/limited": (429, {"RateLimit": '"api";r=0;t=55'}),
+    "o/crowded": (429, {"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}),
     "o/broken": (503, {}),
 }
 
 
 @dataclass
 class Hub:
-    """The running server: its address and what was asked of it."""
+    """The running server: its address and what was asked of it.
+
+    `extra` headers stand on every file. `faults` says how the weights of a repository go wrong:
+
+    - `cut` and `cut, no ranges`: the connection ends after half of a file, at each attempt; without
+      ranges every attempt begins at the start.
+    - `cut once`: half of it, then the rest when that is asked for.
+    - `hang`: half of it, then silence.
+    - `short`: a file that is whole, but shorter than the hub says.
+    - `other`: as long as it should be, with its last byte changed; `other, small`: of small files
+      too.
+    """
 
     url: str
     repos: Mapping[str, Path]
+    faults: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     stop_hanging: threading.Event = field(default_factory=threading.Event)
 
@@ -45,8 +60,9 @@ class Hub:
 def hub_server(repos: Mapping[str, Path]) -> Iterator[Hub]:
     """Serve folders as repositories `owner/name`, and refusals for the ids in `REFUSALS`.
 
-    `o/slow` never answers and `o/strange` answers without the headers of a hub; every other id is
-    unknown. Only revision `main` and the commit exist.
+    The facts of `o/asked` are public and its files are not, as of a gated repository; `o/slow`
+    never answers and `o/strange` answers without the headers of a hub; every other id is unknown.
+    Only revision `main` and the commit exist.
     """
     hub = Hub("", repos)
 
@@ -64,7 +80,8 @@ def hub_server(repos: Mapping[str, Path]) -> Iterator[Hub]:
 
         def answer(self, body: bool) -> None:
             hub.requests.append(f"{self.command} {self.path}")
-            match = RESOLVE.fullmatch(self.path) or API.match(self.path)
+            path = re.sub("^http://[^/]+", "", self.path)  # a proxy is asked for whole addresses
+            match = RESOLVE.fullmatch(path) or API.match(path)
             repo = match["repo"] if match else ""
             if repo == "o/slow":
                 hub.stop_hanging.wait(60)
@@ -78,23 +95,52 @@ def hub_server(repos: Mapping[str, Path]) -> Iterator[Hub]:
                 self.send(404, {"X-Error-Code": "RepoNotFound"}, b"", body)
             elif match["revision"] not in (None, "main", COMMIT):
                 self.send(404, {"X-Error-Code": "RevisionNotFound"}, b"", body)
+            elif match.re is API and self.path.endswith("/auth-check"):
+                self.send(403, {"X-Error-Code": "GatedRepo"}, b"", body)
             elif match.re is API:
-                self.send(200, {}, json.dumps({"id": repo, "sha": COMMIT}).encode(), body)
+                gated = "manual" if repo == "o/asked" else False
+                facts = {"id": repo, "sha": COMMIT, "gated": gated}
+                self.send(200, {}, json.dumps(facts).encode(), body)
             else:
-                self.file(hub.repos[repo] / match["file"], body)
+                self.file(hub.repos[repo] / match["file"], body, hub.faults.get(repo, ""))
 
-        def file(self, path: Path, body: bool) -> None:
+        def do_CONNECT(self) -> None:
+            hub.requests.append(f"{self.command} {self.path}")
+            self.send(403, {}, b"", False)
+
+        def file(self, path: Path, body: bool, fault: str) -> None:
             headers = {"X-Repo-Commit": COMMIT}
             if not path.is_file():
                 self.send(404, headers | {"X-Error-Code": "EntryNotFound"}, b"", body)
                 return
             content = path.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
-            # Large files carry their SHA-256, small ones a git hash, as on the hub.
-            tag = digest if path.suffix == ".safetensors" else digest[:40]
+            large = path.suffix in (".safetensors", ".bin")
+            # Large files carry their SHA-256, small ones git's hash, as on the hub.
+            git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+            tag = hashlib.sha256(content).hexdigest() if large else git
             headers |= {"ETag": f'"{tag}"', "X-Linked-Etag": f'"{tag}"'}
-            headers |= {"X-Linked-Size": str(len(content))}
-            self.send(200, headers, content, body)
+            headers |= {"X-Linked-Size": str(len(content))} | hub.extra
+            if not body or not fault or (fault != "other, small" and not large):
+                self.send(200, headers, content, body)
+            elif fault.startswith("other"):
+                self.send(200, headers, content[:-1] + bytes([content[-1] ^ 1]), body)
+            elif fault == "short":
+                self.send(200, headers, content[:-1], body)
+            else:
+                self.half(content, fault)
+
+        def half(self, content: bytes, fault: str) -> None:
+            """Half of a file and no more; the rest after `cut once`."""
+            asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+            start = int(asked[1]) if asked and fault != "cut, no ranges" else 0
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            end = len(content) if start and fault == "cut once" else len(content) // 2
+            self.wfile.write(content[start:end])
+            if fault == "hang":
+                hub.stop_hanging.wait(60)
+            self.close_connection = True
 
         def send(self, status: int, headers: Mapping[str, str], content: bytes, body: bool) -> None:
             self.send_response(status)

@@ -18,8 +18,8 @@ from probe.families.checkpoint import (
     local_path,
     mismatch,
     read_state_dict,
-    weights_file,
 )
+from probe.families.weight_files import weights_files
 
 STATE = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.count": torch.tensor(3)}
 
@@ -133,22 +133,25 @@ def test_a_text_that_is_named_like_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_folder_prefers_safetensors(tmp_path: Path) -> None:
+    def chosen(place: Path) -> list[str]:
+        return [path.name for path in weights_files(place)]
+
     with pytest.raises(CheckpointError, match="holds no weights"):
-        weights_file(tmp_path)
+        weights_files(tmp_path)
     torch.save(STATE, tmp_path / "last.pth")
-    assert weights_file(tmp_path).name == "last.pth"
+    assert chosen(tmp_path) == ["last.pth"]
     torch.save(STATE, tmp_path / "pytorch_model.bin")
-    assert weights_file(tmp_path).name == "pytorch_model.bin"
+    assert chosen(tmp_path) == ["pytorch_model.bin"]
     save_file(STATE, tmp_path / "model.safetensors")
-    assert weights_file(tmp_path).name == "model.safetensors"
-    assert weights_file(tmp_path / "last.pth").name == "last.pth"
+    assert chosen(tmp_path) == ["model.safetensors"]
+    assert chosen(tmp_path / "last.pth") == ["last.pth"]
 
 
 def test_a_folder_of_equals_is_refused(tmp_path: Path) -> None:
     for epoch in range(6):
         torch.save(STATE, tmp_path / f"epoch{epoch}.pth")
     with pytest.raises(CheckpointError) as caught:
-        weights_file(tmp_path)
+        weights_files(tmp_path)
     text = "holds epoch0.pth, epoch1.pth, epoch2.pth, epoch3.pth and 2 more; name one"
     assert text in str(caught.value)
 

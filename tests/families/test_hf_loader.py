@@ -250,7 +250,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path: Path) -> 
     (folder / "model.safetensors").unlink()
     for write in (torch.save, lambda content, path: path.write_bytes(pickle.dumps(content, 2))):
         write({"a": Hostile(trace)}, folder / "pytorch_model.bin")
-        with pytest.raises(CheckpointError, match="run code from the file, or it is damaged"):
+        with pytest.raises(CheckpointError, match=r"run code from the file \(posix\.mkdir\)"):
             load(folder)
         assert not trace.exists()
 
@@ -258,9 +258,9 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path: Path) -> 
 def test_damaged_and_missing_files(tmp_path: Path) -> None:
     folder = saved(tmp_path, "vit")
     (folder / "model.safetensors").write_bytes(b"version https://git-lfs")
-    with pytest.raises(CheckpointError, match="its weights cannot be read: ") as caught:
+    with pytest.raises(CheckpointError, match="cannot be read as a checkpoint: ") as caught:
         load(folder)
-    assert str(caught.value).endswith("; fetch them anew")
+    assert str(caught.value).endswith("so fetch it anew or save its state dict as safetensors")
     assert "\n" not in str(caught.value)
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"holds no weights; expected model\.safetensors"):

@@ -21,7 +21,8 @@ from safetensors.torch import save_file
 from probe.errors import CheckpointError
 from probe.families import hub as hub_module
 from probe.families.checkpoint import file_sha256
-from probe.families.hub import explain, hub_call
+from probe.families.hub import hub_call
+from probe.families.hub_words import explain
 from tests.families import tiny_hf
 from tests.families.hub_server import COMMIT, Hub, hub_server
 
@@ -81,6 +82,8 @@ REFUSED = {
     "o/forbidden": r"the token in use may not read it; ask for access at the model page",
     "o/disabled": r"the hub has disabled access to it",
     "o/busy": r"the hub refuses more requests for now \(429\); wait 300 s, or run `hf auth login`",
+    "o/limited": r"the hub refuses more requests for now \(429\); wait 55 s, or run",
+    "o/crowded": r"the hub refuses more requests for now \(429\); wait a few minutes, or run",
     "o/broken": r"the hub answered with status 503; try again later",
     "o/slow": r"cannot be reached \(no answer in time\), and the files are not in the local cache",
     "o/strange": r"does not answer like a Hugging Face hub; check HF_ENDPOINT",

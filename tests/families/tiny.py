@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from probe.coverage.redraw import redraw
 from probe.hooks import observe
 from probe.interventions import rpi_permutations
 from probe.types import Anatomy, LoadedModel, Permutation, TokenSite
 from tests.families import tiny_hf, tiny_timm
-from tests.families.redraw import redraw
 
 IMAGES = 3
 MAKERS: dict[str, Callable[[], LoadedModel]] = tiny_timm.tiny_models() | tiny_hf.tiny_models()

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import transformers as hf
 
+from probe.coverage.redraw import redraw
 from probe.families.hf_quiet import quiet
 from probe.loading import load_model
 from probe.types import LoadedModel, ModelSpec
-from tests.families.redraw import redraw
 
 PLAIN: dict[str, Any] = {
     "hidden_size": 32,

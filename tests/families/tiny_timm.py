@@ -36,9 +36,9 @@ from timm.models.volo import VOLO
 from timm.models.xcit import Xcit
 from torch import nn
 
+from probe.coverage.redraw import redraw
 from probe.families.base import family_of
 from probe.types import Identity, LoadedModel, ModelSpec
-from tests.families.redraw import redraw
 
 FLAT = {"patch_size": 8, "embed_dim": 32, "depth": 3, "num_heads": 2, "num_classes": 7}
 ROTARY = {"use_rot_pos_emb": True, "use_abs_pos_emb": False}

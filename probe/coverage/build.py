@@ -1,0 +1,47 @@
+"""An architecture of a list with random weights, loaded as a checkpoint of it would be."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from probe.coverage.listed import Architecture, Library
+from probe.coverage.redraw import redraw
+from probe.errors import UsageError, did_you_mean
+from probe.loading import load_model
+from probe.types import LoadedModel, ModelSpec
+
+
+def build(library: Library, architecture: Architecture) -> LoadedModel:
+    """The model on the CPU in float32, what starts constant redrawn, so that every part acts.
+
+    Raises:
+        ProbeError: if `probe` refuses it, with the reason.
+    """
+    height, width = architecture.image_size or (0, 0)
+    size = (height, width) if architecture.image_size is not None else None
+    if library == "timm":
+        source = f"timm:{architecture.name}"
+        spec = ModelSpec(architecture.name, source, options=architecture.options)
+        model = load_model(spec, image_size=size, random_init=True, device="cpu")
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            _save_config(architecture, Path(folder))
+            spec = ModelSpec(architecture.name, f"file:{folder}")
+            model = load_model(spec, image_size=size, random_init=True, device="cpu")
+    redraw(model.module)
+    return model
+
+
+def _save_config(architecture: Architecture, folder: Path) -> None:
+    """The configuration as a checkpoint of this class has it."""
+    import transformers
+
+    kind = getattr(transformers, architecture.name, None)
+    settings = getattr(kind, "config_class", None)
+    if settings is None:
+        near = did_you_mean(architecture.name, dir(transformers))
+        raise UsageError(f"transformers has no model class '{architecture.name}'.{near}")
+    config = settings(**architecture.options)
+    config.architectures = [architecture.name]
+    config.save_pretrained(folder)
