@@ -149,7 +149,7 @@ def _checked(check: Any, model: LoadedModel, images: Tensor, clean: Seen) -> Out
 def _rpi(model: LoadedModel, images: Tensor, clean: Seen) -> Outcome:
     patches = model.anatomy.patches
     where = (patches.module, patches.grid, patches.prefix, patches.layout)
-    site = TokenSite(0, "attn_in", *where)
+    site = TokenSite(0, "attn_in", *where, arrangement=patches.arrangement)
     order = rpi_permutations(patches.grid, range(IMAGES), Permutation("image", 5))
     found: list[Tensor] = []
 
