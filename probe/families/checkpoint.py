@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from probe.errors import CheckpointError
 
@@ -144,20 +144,23 @@ def check_floating(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], 
 
 
 def check_finite(
-    state: Mapping[str, Tensor],
+    module: nn.Module,
     where: str,
     advice: str = "the training diverged or the file is damaged, so take another checkpoint",
 ) -> None:
     """Refuse NaN and infinite weights, out of which no number but NaN would come.
 
+    A buffer that is infinite throughout is a bound that is not set, and stays.
+
     Raises:
         CheckpointError: naming the keys, with how many of their values are affected.
     """
-    broken = []
-    for name, tensor in state.items():
+    broken, parameters = [], {name for name, _ in module.named_parameters()}
+    for name, tensor in module.state_dict().items():
         if tensor.is_floating_point():
             bad = tensor.numel() - int(torch.isfinite(tensor).sum())
-            broken += [f"{name} ({bad} of {tensor.numel()} values)"] if bad else []
+            bound = bad and name not in parameters and bool(torch.isinf(tensor).all())
+            broken += [f"{name} ({bad} of {tensor.numel()} values)"] if bad and not bound else []
     if broken:
         raise CheckpointError(
             f"{where} holds NaN or infinite values in {len(broken)} of its weights: "

@@ -86,7 +86,7 @@ def pretrained(
             f"{resolved}: transformers cannot load its weights: {reason}; check config.json"
         ) from error
     notes = _matched(module, info, saved_by, resolved, wrapping(state, expected))
-    check_finite(module.state_dict(), where)
+    check_finite(module, where)
     return module, notes
 
 

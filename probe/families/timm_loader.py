@@ -91,7 +91,7 @@ def load_timm(
         digest = combined_sha256(file_sha256(file) for file in source.weights)
         identity = Identity(source.resolved, None, digest)
     if not random_init:
-        check_finite(module.state_dict(), _place(source))
+        check_finite(module, _place(source))
     identity = replace(identity, configuration=_configuration(source, sized))
     if size != own and not random_init:
         notes += (
