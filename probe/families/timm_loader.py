@@ -87,7 +87,8 @@ def load_timm(
     elif not source.weights:
         module, identity = _load_from_hub(source, sized)
     else:
-        module = _load_from_files(source, sized, plan)
+        module, read = _load_from_files(source, sized, plan)
+        notes += tuple(read)
         digest = combined_sha256(file_sha256(file) for file in source.weights)
         identity = Identity(source.resolved, None, digest)
     if not random_init:
@@ -202,9 +203,13 @@ def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> tuple[nn.Modu
     return module, hub_identity(source.resolved, config, fetched)
 
 
-def _load_from_files(source: _Source, options: Mapping[str, Any], plan: Any) -> nn.Module:
+def _load_from_files(
+    source: _Source, options: Mapping[str, Any], plan: Any
+) -> tuple[nn.Module, list[str]]:
+    """The model with the weights of its files, and notes on what was read."""
     expected, place = plan.state_dict(), _place(source)
-    state = read_state_dict(*source.weights, own=expected)
+    notes: list[str] = []
+    state = read_state_dict(*source.weights, own=expected, notes=notes)
     check_floating(state, expected, place)
     # timm would resample tables of another size without a word; only a size that was asked for
     # may change them, so the file must fit the model at its own size.
@@ -232,7 +237,7 @@ def _load_from_files(source: _Source, options: Mapping[str, Any], plan: Any) -> 
         advice = wrapping(state, expected) or _CHECK
         raise CheckpointError(f"{place}: {error}; {advice}") from error
     module.pretrained_cfg.pop("state_dict")  # a second copy of every tensor
-    return module
+    return module, notes
 
 
 def _place(source: _Source) -> str:
