@@ -48,7 +48,7 @@ def initialised(model_class: Any, config: Any, seed: int) -> nn.Module:
 def pretrained(
     model_class: Any, config: Any, files: tuple[Path, ...], resolved: str
 ) -> tuple[nn.Module, list[str]]:
-    """The model in float32 with the weights in `files`; notes on the entry read and what was left out.
+    """The model in float32 with the weights in `files`, and notes on what was read and left out.
 
     The files are read here and not by the library, which would convert integers silently, follow a
     file name in config.json, and put an adapter over the weights.
