@@ -77,7 +77,7 @@ def block_defects(model: LoadedModel, seed: int, permutations: int) -> list[Defe
                 defect_with_position=_permuted(model, site, clean[block], orders, nullcontext),
                 defect_joint=joint,
                 defect_within_windows=within,
-                remains=_remains(own, site),
+                remains=None if never and own is None else _remains(own, site),
                 reason=reasons or None,
             )
         )
@@ -86,7 +86,9 @@ def block_defects(model: LoadedModel, seed: int, permutations: int) -> list[Defe
 
 def _remains(attention: AttentionSite | None, site: TokenSite) -> str | None:
     """What keeps place when every signal is silent."""
-    if attention is None or attention.window in (None, (site.grid.rows, site.grid.cols)):
+    if attention is None:
+        return "who attends to whom, which the family does not declare"
+    if attention.window in (None, (site.grid.rows, site.grid.cols)):
         return None
     return "window partition"
 

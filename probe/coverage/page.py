@@ -28,7 +28,10 @@ its patch tokens one by one and nothing else, alpha changes what the model compu
 signal alone, and its logits can be counted. Each time the model is left as it was, bit for bit.
 """
 KEY = """\
-`-`: does not apply. Grids are those of the variant that was built, in tokens, one per stage."""
+`-`: does not apply. Grids are those of the variant that was built, in tokens, one per stage. Where
+convolutions take turns with other blocks, layers are the blocks that mix tokens by something else
+(attention, pooling, a recurrence, a state space), and convolutions count as merging. ResNet and
+ConvNeXt, which are left out of the count, are baselines: their stages are the layers."""
 
 
 def coverage_page(

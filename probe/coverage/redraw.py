@@ -10,7 +10,8 @@ def redraw(module: nn.Module, seed: int = 0) -> nn.Module:
     """Redraw, seeded and in place, every parameter that starts constant: zeros, ones, layer scales.
 
     Weights of norms and layer scales (1e-5 at the start) come from U(0.5, 1.5); biases, bias tables
-    and position tables that start at zero from N(0, 0.2).
+    and position tables that start at zero from N(0, 0.2). Biases of attention by offset come from
+    N(0, 1): where no skip goes around attention, weaker ones leave all tokens equal.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -23,5 +24,6 @@ def redraw(module: nn.Module, seed: int = 0) -> nn.Module:
                 if (norm and name == "weight") or (start != 0 and parameter.ndim == 1):
                     parameter.uniform_(0.5, 1.5, generator=generator)
                 elif start == 0:
-                    parameter.normal_(0.0, 0.2, generator=generator)
+                    spread = 1.0 if name == "attention_biases" else 0.2
+                    parameter.normal_(0.0, spread, generator=generator)
     return module

@@ -22,10 +22,11 @@ def compare_result(first: Side, second: Side) -> dict[str, Any]:
 
     Raises:
         DataError: see `check_comparable`.
+        NotApplicable: if RPI does not apply to one of them, with the reason.
     """
     sides = first, second
-    check_comparable(sides)
     curves = curve(first.rpi), curve(second.rpi)
+    check_comparable(sides)
     site = str(first.clean.settings["site"])
     unfit = _unfit(*curves)
     layers = [

@@ -161,7 +161,7 @@ def _model(
     entry |= _curves(card, clean, draws)
     entry |= _predictions(card, clean, by_parts, asked)
     entry["alphas"] = _alphas(card, clean, draws, by_parts, asked)
-    entry["maps"] = similarity_maps(card, clean, draws)
+    entry["maps"] = similarity_maps(card, clean, [d for d in draws if d.reason is None])
     return entry
 
 

@@ -94,6 +94,18 @@ def test_blocks_of_global_attention_commute_in_every_stage(name: str) -> None:
         assert one.defect_joint is None
 
 
+def test_windows_that_are_not_declared_are_named() -> None:
+    """Its blocks cut the grid inside: without position place stays, and it is not said where."""
+    model = strong(fresh("timm_swin_cr"))
+    assert model.anatomy.attention == ()
+    found = symmetry(model)
+    for one in found:
+        assert one.remains == "who attends to whom, which the family does not declare"
+    first = found[0].defect_without_position
+    assert first is not None
+    assert first > 10 * tolerance(model, 0)
+
+
 @pytest.mark.parametrize("name", named(lambda a: plain(a) and not silent(a)))
 def test_what_cannot_be_silenced_is_named(name: str) -> None:
     model = strong(fresh(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.stats import binomtest
 from probe.corruptions import parse
 from probe.derive.compare import compare_result
 from probe.derive.sides import Side
-from probe.errors import DataError
+from probe.errors import DataError, NotApplicable
 from probe.numerics.paired import bootstrap_fragility_difference, paired_difference
 from probe.records import LayerRecord, PassRecord
 from tests.derive.by_hand import a_pass, half_width, layer, predictions, values
@@ -70,6 +71,16 @@ def side(
 
 def interval(entry: Mapping[str, Any]) -> tuple[float, float, float]:
     return entry["low"], entry["value"], entry["high"]
+
+
+def test_a_model_that_rpi_does_not_apply_to_is_not_compared() -> None:
+    why = "RPI does not apply: a convolutional network has no patch tokens"
+    whole, bare = side("vit", [layer(0, 0.5)]), side("resnet", [layer(0, 0.5)])
+    refused = tuple(
+        one.model_copy(update={"layers": (), "images": 0, "reason": why}) for one in bare.rpi
+    )
+    with pytest.raises(NotApplicable, match=f"^{why}$"):
+        compare_result(whole, replace(bare, rpi=refused))
 
 
 class TestCurves:

@@ -68,6 +68,18 @@ def one(records: list[PassRecord], asked: Asked = ASKED, **changes: Any) -> dict
     return entry  # type: ignore[no-any-return]
 
 
+def test_a_model_that_rpi_does_not_apply_to_is_a_row_of_reasons() -> None:
+    why = "RPI does not apply: a convolutional network has no patch tokens"
+    refused = [r.model_copy(update={"layers": (), "reason": why}) for r in (DRAW, DIM)]
+    found = one([CLEAN, *refused, *JUDGED])
+    for name in ("anchoring", "final", "delta_ssdc_rpi"):
+        assert (found[name]["value"], found[name]["reason"]) == (None, why)
+    assert [layer["clean"]["value"] for layer in found["layers"]] == [0.5, 0.4, 0.3]
+    assert {layer["rpi"]["reason"] for layer in found["layers"]} == {why}
+    assert found["maps"] == []
+    assert found["accuracy"]["value"] == 0.75
+
+
 def test_facts_come_from_the_card() -> None:
     found = report([(card(), RECORDS)], [Failure("gone", "no such file")], ASKED, "digits")
     assert (found["schema"], found["title"], found["protocol"]) == (1, "mine", "default")

@@ -183,11 +183,11 @@ def test_logits_of_another_width_are_told() -> None:
 
 
 def test_what_is_refused_and_what_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    convolutional = Architecture(name="resnet10t")
-    refused = cover("timm", "ResNet", convolutional)
+    convolutional = Architecture(name="test_efficientnet")
+    refused = cover("timm", "EfficientNet", convolutional)
     assert refused.refused
     assert refused.works is None
-    assert str(refused.reason).startswith("no family reads the architecture timm.models.resnet")
+    assert str(refused.reason).startswith("no family reads the architecture timm.models.effic")
     unknown = cover("transformers", "vitt", Architecture(name="ViTModell"))
     assert unknown.reason == (
         "transformers has no model class 'ViTModell'. Did you mean ViTModel, ViTMSNModel, "
@@ -267,7 +267,7 @@ def test_a_list_says_what_is_wrong_with_it(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = {"depth": 2, "embed_dim": 48, "num_heads": 3, "img_size": 64}
-    names = {"V": ("vit_tiny_patch16_224", tiny), "R": ("resnet10t", {})}
+    names = {"V": ("vit_tiny_patch16_224", tiny), "R": ("test_efficientnet", {})}
     named = {key: Architecture(name=n, options=o) for key, (n, o) in names.items()}
 
     def reading(library: Library) -> Listing:
