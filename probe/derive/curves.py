@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.derive.estimate import Estimate, difference, mean, ratio
+from probe.errors import NotApplicable
 from probe.numerics.intervals import band
 from probe.records import PassRecord
 
@@ -29,7 +30,14 @@ class Curve:
 
 
 def curve(draws: Sequence[PassRecord]) -> Curve:
-    """The curve of one or more draws of the same condition over the same images."""
+    """The curve of one or more draws of the same condition over the same images.
+
+    Raises:
+        NotApplicable: if the condition could not be run on this model, with the reason.
+    """
+    why = next((draw.reason for draw in draws if draw.reason is not None), None)
+    if why is not None:
+        raise NotApplicable(why)
     layers, null, spread = [], [], []
     for records in zip(*(draw.layers for draw in draws), strict=True):
         estimate = mean([Estimate.of(record) for record in records])

@@ -13,7 +13,6 @@ from probe.derive.curves import Curve, anchoring, curve, delta_ssdc, layer_ratio
 from probe.derive.estimate import Estimate, mean
 from probe.numerics.intervals import mantel_p
 from probe.records import PassRecord
-from probe.types import Scalar
 
 RPI_OFF = "RPI is off"
 
@@ -37,16 +36,20 @@ def ssdc_result(
     """
     site = str(clean.settings["site"])
     plain = curve([clean])
+    why = next((draw.reason for draw in draws if draw.reason is not None), None)
+    if why is not None:  # the model has nothing that RPI could permute
+        draws = ()
     shuffled = curve(draws) if draws else None
-    off = Estimate.undefined(RPI_OFF)
+    off = Estimate.undefined(why or RPI_OFF)
     layers = []
     for layer, grid in enumerate(plain.grids):
         layers.append(
             {
                 "layer": layer,
                 "grid": list(grid),
-                "clean": _point(plain, layer, p_values) | _metrics([clean], clean, layer),
-                "rpi": _point(shuffled, layer, p_values) | _metrics(draws, clean, layer),
+                "clean": _point(plain, layer, p_values) | _metrics([clean], clean, layer, off),
+                "rpi": _point(shuffled or off, layer, p_values)
+                | _metrics(draws, clean, layer, off),
                 "ratio": asdict(
                     (layer_ratio(plain, shuffled, layer) if shuffled else off).scalar()
                 ),
@@ -79,7 +82,7 @@ def ssdc_result(
             for grid in grids
         ],
         "final": asdict((shuffled.layers[-1] if shuffled else off).scalar()),
-        "peak": _peak(shuffled),
+        "peak": _peak(shuffled or off),
         "rpi_draw_sd": list(shuffled.draw_sd) if shuffled else [],
         "ranked": [
             {"grid": list(grid), "pairs": pairs, "tokens": tokens, "relabellings": relabellings}
@@ -99,9 +102,10 @@ def _ranked(record: PassRecord) -> list[tuple[tuple[int, int], int, int, int]]:
     return [(grid, *rest) for grid, rest in found.items()]
 
 
-def _point(source: Curve | None, layer: int, p_values: bool) -> dict[str, Any]:
-    if source is None:
-        scalar, low, high = Scalar(None, reason=RPI_OFF), None, None
+def _point(source: Curve | Estimate, layer: int, p_values: bool) -> dict[str, Any]:
+    low = high = None
+    if isinstance(source, Estimate):
+        scalar = source.scalar()
     else:
         scalar = source.layers[layer].scalar()
         low, high = source.band(layer)
@@ -116,13 +120,15 @@ def _point(source: Curve | None, layer: int, p_values: bool) -> dict[str, Any]:
     if p_values:
         point["p"] = (
             mantel_p(scalar.value, source.null[layer])
-            if source is not None and scalar.value is not None
+            if isinstance(source, Curve) and scalar.value is not None
             else None
         )
     return point
 
 
-def _metrics(passes: Sequence[PassRecord], clean: PassRecord, layer: int) -> dict[str, Any]:
+def _metrics(
+    passes: Sequence[PassRecord], clean: PassRecord, layer: int, off: Estimate
+) -> dict[str, Any]:
     """Metrics of other packages at a layer, over draws the mean; nothing where there are none."""
     named = clean.layers[layer].metrics
     if named is None:
@@ -134,18 +140,20 @@ def _metrics(passes: Sequence[PassRecord], clean: PassRecord, layer: int) -> dic
             for one in passes
             if (metrics := one.layers[layer].metrics) is not None
         ]
-        found[name] = asdict((mean(parts) if parts else Estimate.undefined(RPI_OFF)).scalar())
+        found[name] = asdict((mean(parts) if parts else off).scalar())
     return {"metrics": found}
 
 
-def _peak(rpi: Curve | None) -> dict[str, Any]:
+def _peak(rpi: Curve | Estimate) -> dict[str, Any]:
     """The largest SSDC under RPI and its layer; no interval, since a maximum is biased."""
-    values = [] if rpi is None else [estimate.value for estimate in rpi.layers]
+    values = [] if isinstance(rpi, Estimate) else [estimate.value for estimate in rpi.layers]
     if not values or not all(math.isfinite(value) for value in values):
         return {
             "layer": None,
             "value": None,
-            "reason": RPI_OFF if rpi is None else "SSDC under RPI is undefined at a layer",
+            "reason": rpi.reason
+            if isinstance(rpi, Estimate)
+            else "SSDC under RPI is undefined at a layer",
         }
     layer = int(np.argmax(values))
     return {"layer": layer, "value": values[layer], "reason": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ def dry_run(
             handle = part.register_forward_hook(partial(keep, name), with_kwargs=True)
             stack.callback(handle.remove)
         stack.enter_context(_kept_caches(module))
+        stack.enter_context(_unlogged())
         stack.enter_context(torch.no_grad())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         images = torch.zeros(1, 3, *image_size, dtype=weight.dtype, device=weight.device)
@@ -76,6 +78,17 @@ def _shape(value: Any) -> tuple[int, ...]:
         return tuple(int(side) for side in value.shape)
     parts = value if isinstance(value, list | tuple) else ()
     return next((shape for shape in map(_shape, parts) if shape), ())
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Torch logs what fails on shapes with a whole stack; the error itself says it in a line."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager

@@ -12,11 +12,11 @@ from timm.layers import (
     RotaryEmbeddingCat,
     RotaryEmbeddingMixed,
 )
+from timm.models import edgenext, xcit
 from timm.models.gemma4_vit import Gemma4RotaryEmbedding2D
 from timm.models.mlp_mixer import MixerBlock, ResBlock, SpatialGatingUnit
 from timm.models.sequencer import RNN2dBase
 from timm.models.swin_transformer_v2_cr import WindowMultiHeadAttention
-from timm.models.xcit import PositionalEncodingFourier
 from torch import nn
 
 from probe.families.dry_run import CACHE
@@ -172,7 +172,7 @@ def fourier_codes(module: nn.Module) -> tuple[PositionSite, ...]:
             layout="NCHW",
         )
         for name, part in module.named_modules()
-        if isinstance(part, PositionalEncodingFourier)
+        if isinstance(part, edgenext.PositionalEncodingFourier | xcit.PositionalEncodingFourier)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from timm.layers import Format, PatchEmbed
+from timm.layers import Format, HybridEmbed, PatchEmbed
 from torch import nn
 
 from probe.errors import AnatomyError
@@ -64,10 +64,10 @@ def patch_site(module: Any, image_size: tuple[int, int]) -> PatchSite:
         AnatomyError: if the embedding is no plain patch projection, or does not take that size.
     """
     embed = module.patch_embed
-    if not isinstance(embed, PatchEmbed):
+    if not isinstance(embed, PatchEmbed | HybridEmbed):
         raise AnatomyError(
-            f"patches come from {type(embed).__name__}, not from a plain patch projection, so a "
-            "token's content is not one patch; hybrid and convolutional stems cannot be read"
+            f"patches come from {type(embed).__name__}, which is neither a patch projection nor a "
+            "stem of convolutions with one; it cannot be read"
         )
     if embed.strict_img_size and embed.img_size is not None:
         check_size(embed.img_size, image_size)

@@ -9,8 +9,15 @@ import pytest
 
 from probe.derive.curves import Curve, anchoring, curve, delta_ssdc, layer_ratio
 from probe.derive.estimate import Estimate, combine, difference, ratio
+from probe.errors import NotApplicable
 from probe.records import LayerRecord
 from tests.derive.by_hand import NARROW, G, a_pass, half_width, layer, values
+
+
+def test_a_condition_that_could_not_be_run_has_no_curve() -> None:
+    why = "RPI does not apply: a convolutional network has no patch tokens"
+    with pytest.raises(NotApplicable, match=f"^{why}$"):
+        curve([a_pass([]).model_copy(update={"reason": why})])
 
 
 class TestDelta:

@@ -28,6 +28,19 @@ def rpi_pass(draw: int = 0, shift: float = 0.0) -> PassRecord:
 
 
 class TestResult:
+    def test_a_model_that_rpi_does_not_apply_to(self) -> None:
+        why = "RPI does not apply: a convolutional network has no patch tokens"
+        refused = rpi_pass().model_copy(update={"layers": (), "reason": why})
+        found = ssdc_result("resnet", clean_pass(), [refused], p_values=True)
+        nothing = OFF | {"reason": why}
+        assert found["settings"]["rpi"] == []
+        assert found["delta_ssdc_rpi"] == found["anchoring"] == found["final"] == nothing
+        assert found["peak"] == {"layer": None, "value": None, "reason": why}
+        for one in found["layers"]:
+            assert one["clean"]["value"] is not None
+            assert one["rpi"] == nothing | {"null_low": None, "null_high": None, "p": None}
+            assert one["ratio"] == nothing
+
     def test_with_rpi(self) -> None:
         found = ssdc_result("vit", clean_pass(), [rpi_pass()], notes=["a note"])
         assert set(found) == {

@@ -256,10 +256,18 @@ def test_unreadable_members_are_refused(module: nn.Module, size: Any, text: str)
     assert text in str(caught.value)
 
 
-def test_hybrid_stems_are_refused() -> None:
-    module = blueprint("vit_base_r50_s16_224", {})
-    with pytest.raises(AnatomyError, match="patches come from HybridEmbed, not from a plain patch"):
-        family_of(module, "timm").anatomy(module, (224, 224))
+def test_hybrid_stems_give_the_tokens_of_their_last_grid() -> None:
+    module = timm.create_model("vit_tiny_r_s16_p8_224", depth=2)
+    anatomy = family_of(module, "timm").anatomy(module, (224, 224))
+    assert anatomy.patches.grid == Grid(7, 7)
+    assert {site.grid for site in anatomy.attn_in} == {Grid(7, 7)}
+
+
+def test_other_stems_are_refused() -> None:
+    module = VisionTransformer(32, **FLAT)
+    module.patch_embed = nn.Conv2d(3, 32, 8, 8)
+    with pytest.raises(AnatomyError, match="patches come from Conv2d, which is neither a patch"):
+        family_of(module, "timm").anatomy(module, (32, 32))
 
 
 def test_a_table_that_fits_neither_way_is_refused() -> None:
