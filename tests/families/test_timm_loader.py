@@ -63,9 +63,9 @@ def test_options_reach_the_constructor() -> None:
 
 
 def test_any_size_model_takes_any_size() -> None:
-    raw = untrained(ModelSpec("cnn", "timm:resnet10t"), (96, 64))
+    raw = untrained(ModelSpec("cnn", "timm:mobilenetv3_small_050"), (96, 64))
     assert raw.image_size == (96, 64)
-    assert "no family reads the architecture timm.models.resnet.ResNet" in refusal(
+    assert "no family reads the architecture timm.models.mobilenetv3.MobileNetV3" in refusal(
         AnatomyError, lambda: family_of(raw.module, "timm")
     )
 
