@@ -59,7 +59,7 @@ def load_model(
     raw.module.to(device=place, dtype=getattr(torch, dtype))
     if dtype != "float32":
         too_large = "some are too large for it, so choose --dtype float32"
-        check_finite(raw.module.state_dict(), f"{raw.identity.resolved} in {dtype}", too_large)
+        check_finite(raw.module, f"{raw.identity.resolved} in {dtype}", too_large)
     predict = family.predict(raw.module)
     return LoadedModel(
         spec=spec,

@@ -50,13 +50,14 @@ def _cover(listed: Mapping[Library, Mapping[str, Any]]) -> dict[Library, list[Co
     from rich.console import Console
     from rich.progress import track
 
-    from probe.coverage.covered import cover
+    from probe.coverage.covered import cover, one_thread
 
     work = [(lib, name, one) for lib, named in listed.items() for name, one in named.items()]
     found: dict[Library, list[Covered]] = {library: [] for library in listed}
     bar = track(work, "architectures", console=Console(stderr=True), transient=True)
-    for library, name, one in bar:
-        found[library].append(cover(library, name, one))
+    with one_thread():
+        for library, name, one in bar:
+            found[library].append(cover(library, name, one))
     return found
 
 

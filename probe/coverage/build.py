@@ -5,9 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import torch
+from torch import nn
+
 from probe.coverage.listed import Architecture, Library
 from probe.coverage.redraw import redraw
 from probe.errors import UsageError, did_you_mean
+from probe.families.hf_quiet import quiet
 from probe.loading import load_model
 from probe.types import LoadedModel, ModelSpec
 
@@ -29,8 +33,23 @@ def build(library: Library, architecture: Architecture) -> LoadedModel:
             _save_config(architecture, Path(folder))
             spec = ModelSpec(architecture.name, f"file:{folder}")
             model = load_model(spec, image_size=size, random_init=True, device="cpu")
-    redraw(model.module)
+    enlarge(redraw(model.module))
     return model
+
+
+def enlarge(module: nn.Module) -> nn.Module:
+    """Scale up, in place, every weight of a linear layer that starts small.
+
+    Most libraries draw them with a standard deviation of 0.02. Where attention has no way around
+    it, its tokens then differ by less than a float32 can tell; from 1 / sqrt(inputs) on they do.
+    """
+    with torch.no_grad():
+        for part in module.modules():
+            if isinstance(part, nn.Linear) and part.weight.numel() > 1:
+                spread = float(part.weight.std()) * part.in_features**0.5
+                if 0 < spread < 1:
+                    part.weight.div_(spread)
+    return module
 
 
 def _save_config(architecture: Architecture, folder: Path) -> None:
@@ -42,6 +61,7 @@ def _save_config(architecture: Architecture, folder: Path) -> None:
     if settings is None:
         near = did_you_mean(architecture.name, dir(transformers))
         raise UsageError(f"transformers has no model class '{architecture.name}'.{near}")
-    config = settings(**architecture.options)
-    config.architectures = [architecture.name]
-    config.save_pretrained(folder)
+    with quiet():
+        config = settings(**architecture.options)
+        config.architectures = [architecture.name]
+        config.save_pretrained(folder)

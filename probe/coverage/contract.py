@@ -180,9 +180,11 @@ def _alpha(model: LoadedModel, images: Tensor, clean: Seen) -> Outcome:
         raise AnatomyError("alpha 1 changes what the model computes")
     for position in reached:
         alone = replace(model, anatomy=replace(model.anatomy, positions=(position,)))
-        half, none = (run(alone, images, scale_positions(alone, alpha)) for alpha in (0.5, 0.0))
-        if half.same(clean) or none.same(half):
+        if run(alone, images, scale_positions(alone, 0.0)).same(clean):
             raise AnatomyError(f"scaling '{position.where}' changes nothing")
+    half, none = (run(model, images, scale_positions(model, alpha)) for alpha in (0.5, 0.0))
+    if half.same(clean) or half.same(none):
+        raise AnatomyError("alpha 0.5 is no step between alpha 1 and 0")
     kinds = dict.fromkeys(position.kind for position in reached)
     others = dict.fromkeys(p.kind for p in model.anatomy.positions if p.kind not in kinds)
     return Outcome(True, ", ".join(kinds) + (f" (not {', '.join(others)})" if others else ""))

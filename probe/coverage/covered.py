@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
+
+import torch
 
 from probe.coverage.build import build
 from probe.coverage.contract import Works, works
@@ -18,8 +21,8 @@ Field = Literal["ssdc", "rpi", "alpha", "accuracy"]
 class Covered:
     """One architecture. `family` and `grids` are None where it was not read, `reason` says why.
 
-    `grids` counts patch tokens, one (rows, cols) per stage. `refused`: `probe` says that it does
-    not read it; neither that nor `works`: it broke.
+    `grids` counts patch tokens, one (rows, cols) per stage. `refused`: `probe` has refused it, for
+    the reason that the list gives, or in its own words; neither that nor `works`: it broke.
     """
 
     library: Library
@@ -50,7 +53,7 @@ def cover(library: Library, key: str, architecture: Architecture) -> Covered:
     try:
         model = build(library, architecture)
     except ProbeError as error:
-        reason = " ".join(str(error).split())
+        reason = architecture.refused or " ".join(str(error).split())
         return Covered(library, key, architecture.name, refused=True, reason=reason)
     except Exception as error:  # one broken architecture must not end the others
         return Covered(library, key, architecture.name, reason=_words(error))
@@ -60,6 +63,17 @@ def cover(library: Library, key: str, architecture: Architecture) -> Covered:
     except Exception as error:
         return Covered(library, key, architecture.name, model.family, grids, reason=_words(error))
     return Covered(library, key, architecture.name, model.family, grids, found)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread, which for networks this small is the fastest."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def share(found: Sequence[Covered], field: Field) -> Share:

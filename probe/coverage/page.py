@@ -48,8 +48,8 @@ def coverage_page(
     """
     everything = [one for rows in found.values() for one in rows]
     blocks = [INTRODUCTION.rstrip(), measured_with(versions), summary(found), KEY]
-    for library, rows in found.items():
-        blocks += [f"## {HEADINGS[library]}", _works(rows)]
+    for library, covered in found.items():
+        blocks += [f"## {HEADINGS[library]}", _works(covered)]
     lacking = [one for one in everything if one.works is None]
     if lacking:
         blocks += [
@@ -57,12 +57,12 @@ def coverage_page(
             _table(("library", "architecture", "reason"), map(_lacks, lacking)),
         ]
     blocks.append("## Left out of the count")
-    left = [
-        (library, f"`{name}`", reason)
-        for library, reasons in excluded.items()
-        for name, reason in reasons.items()
-    ]
-    blocks.append(_table(("library", "architecture", "reason"), left))
+    left: dict[tuple[Library, str], list[str]] = {}
+    for library, reasons in excluded.items():
+        for name, reason in reasons.items():
+            left.setdefault((library, reason), []).append(f"`{name}`")
+    rows = [(library, reason, ", ".join(names)) for (library, reason), names in left.items()]
+    blocks.append(_table(("library", "reason", "architectures"), rows))
     return "\n\n".join(blocks) + "\n"
 
 

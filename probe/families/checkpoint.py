@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from probe.errors import CheckpointError
 
@@ -55,7 +55,9 @@ def file_sha256(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def read_state_dict(*files: Path, own: Iterable[str] = ()) -> dict[str, Tensor]:
+def read_state_dict(
+    *files: Path, own: Iterable[str] = (), notes: list[str] | None = None
+) -> dict[str, Tensor]:
     """The one state dict that a file holds, or its shards together, without wrapper prefixes.
 
     A pickle is read with `weights_only`, so that it cannot run code. A prefix of `PREFIXES` is
@@ -64,6 +66,8 @@ def read_state_dict(*files: Path, own: Iterable[str] = ()) -> dict[str, Tensor]:
     Args:
         files: a file, or all shards of one state dict.
         own: names that the model has; a prefix that one of them carries too is left on.
+        notes: gets a line where the state dict is an entry of what the file holds, such as
+            `state_dict_ema`.
 
     Returns:
         The tensors by name, on the CPU, as they were stored.
@@ -73,7 +77,9 @@ def read_state_dict(*files: Path, own: Iterable[str] = ()) -> dict[str, Tensor]:
     """
     state: dict[str, Tensor] = {}
     for path in files:
-        part = _only_state_dict(read_content(path), path)
+        part, entry = _only_state_dict(read_content(path), path)
+        if entry is not None and notes is not None:
+            notes.append(f"the weights are the entry '{entry}' of {path.name}")
         if twice := sorted(state.keys() & part.keys()):
             raise CheckpointError(
                 f"'{path}' holds {some(twice)} once more than the other shards; fetch them anew"
@@ -144,20 +150,23 @@ def check_floating(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], 
 
 
 def check_finite(
-    state: Mapping[str, Tensor],
+    module: nn.Module,
     where: str,
     advice: str = "the training diverged or the file is damaged, so take another checkpoint",
 ) -> None:
     """Refuse NaN and infinite weights, out of which no number but NaN would come.
 
+    A buffer that is infinite throughout is a bound that is not set, and stays.
+
     Raises:
         CheckpointError: naming the keys, with how many of their values are affected.
     """
-    broken = []
-    for name, tensor in state.items():
+    broken, parameters = [], {name for name, _ in module.named_parameters()}
+    for name, tensor in module.state_dict().items():
         if tensor.is_floating_point():
             bad = tensor.numel() - int(torch.isfinite(tensor).sum())
-            broken += [f"{name} ({bad} of {tensor.numel()} values)"] if bad else []
+            bound = bad and name not in parameters and bool(torch.isinf(tensor).all())
+            broken += [f"{name} ({bad} of {tensor.numel()} values)"] if bad and not bound else []
     if broken:
         raise CheckpointError(
             f"{where} holds NaN or infinite values in {len(broken)} of its weights: "
@@ -220,13 +229,14 @@ def some(names: Iterable[str], shown: int = 4) -> str:
     return ", ".join(listed[:shown]) + more
 
 
-def _only_state_dict(content: Any, path: Path) -> dict[str, Tensor]:
+def _only_state_dict(content: Any, path: Path) -> tuple[dict[str, Tensor], str | None]:
+    """The state dict, and the name of the entry that it is, None where it is the whole."""
     if content and _is_named_tensors(content):
-        return dict(content)
+        return dict(content), None
     entries = content if isinstance(content, Mapping) else {}
     held = sorted(str(key) for key, value in entries.items() if _is_state_dict(value))
     if len(held) == 1:
-        return dict(entries[held[0]])
+        return dict(entries[held[0]]), held[0]
     if held:
         chosen = f"torch.save(torch.load('{path.name}')['{held[0]}'], '{held[0]}.pth')"
         raise CheckpointError(

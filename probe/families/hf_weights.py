@@ -48,7 +48,7 @@ def initialised(model_class: Any, config: Any, seed: int) -> nn.Module:
 def pretrained(
     model_class: Any, config: Any, files: tuple[Path, ...], resolved: str
 ) -> tuple[nn.Module, list[str]]:
-    """The model in float32 with the weights in `files`, and notes on what was left out on purpose.
+    """The model in float32 with the weights in `files`, and notes on what was read and left out.
 
     The files are read here and not by the library, which would convert integers silently, follow a
     file name in config.json, and put an adapter over the weights.
@@ -65,7 +65,8 @@ def pretrained(
     saved_by = named_class(config)
     where = f"'{files[0] if len(files) == 1 else files[0].parent}'"
     expected = _expected(model_class, config)
-    state = read_state_dict(*files, own=expected)
+    notes: list[str] = []
+    state = read_state_dict(*files, own=expected, notes=notes)
     check_floating(state, expected, where)
     try:
         with quiet(), torch.random.fork_rng(devices=[]):
@@ -85,8 +86,8 @@ def pretrained(
         raise CheckpointError(
             f"{resolved}: transformers cannot load its weights: {reason}; check config.json"
         ) from error
-    notes = _matched(module, info, saved_by, resolved, wrapping(state, expected))
-    check_finite(module.state_dict(), where)
+    notes += _matched(module, info, saved_by, resolved, wrapping(state, expected))
+    check_finite(module, where)
     return module, notes
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
+import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import timm
 import torch
-from huggingface_hub import hf_hub_download
+from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 from timm.models import (
     PretrainedCfg,
@@ -63,17 +66,23 @@ def resolve_name(name: str) -> tuple[str, PretrainedCfg | None]:
     return (f"{architecture}.{tag}" if tag else architecture), config
 
 
-def fetch_weights(config: PretrainedCfg, revision: str | None) -> tuple[Path, str] | None:
-    """The file that timm takes from the hub, in the cache, and its verified hash.
+def fetch_weights(
+    resolved: str, config: PretrainedCfg, revision: str | None
+) -> tuple[Path, Identity]:
+    """The file that timm will load, in the local cache, its hash verified.
 
-    None where timm takes the weights from another address.
+    Args:
+        resolved: the full id, for the identity.
+        config: where timm finds the weights.
+        revision: a branch, tag or commit of the hub repository.
 
     Raises:
-        CheckpointError: if the file is not what the hub says it is.
-        OSError: what the hub's client raises if it cannot be fetched.
+        CheckpointError: if the file is not what its source says it is, or there is none.
+        OSError: if it cannot be fetched.
     """
     if not config.hf_hub_id:
-        return None
+        path, digest = _from_url(resolved, str(config.url))
+        return path, Identity(resolved, None, digest)
     repository, _, own = config.hf_hub_id.partition("@")
     missing: EntryNotFoundError | None = None
     for name in _candidates(config.hf_hub_filename or _PICKLE):
@@ -82,38 +91,40 @@ def fetch_weights(config: PretrainedCfg, revision: str | None) -> tuple[Path, st
         except EntryNotFoundError as error:
             missing = missing or error
         else:
-            return path, verified(path)
+            return path, Identity(resolved, _commit(path), verified(path))
     assert missing is not None
     raise missing
 
 
-def hub_identity(
-    resolved: str, config: PretrainedCfg, fetched: tuple[Path, str] | None
-) -> Identity:
-    """Commit and hash of the weights that timm has just loaded.
-
-    Args:
-        resolved: the full id, for the identity.
-        config: where timm finds the weights.
-        fetched: what `fetch_weights` gave for it.
-
-    Raises:
-        CheckpointError: if the file is not where timm puts it.
-    """
-    if fetched is not None:
-        return Identity(resolved, _commit(fetched[0]), fetched[1])
-    path = Path(torch.hub.get_dir()) / "checkpoints" / str(config.url or "").rpartition("/")[2]
+def _from_url(resolved: str, url: str) -> tuple[Path, str]:
+    """A file of the few that timm has elsewhere than on the hub, where timm looks for it."""
+    name = urlsplit(url).path.rpartition("/")[2]
+    path = Path(torch.hub.get_dir()) / "checkpoints" / name
     if not path.is_file():
+        if constants.HF_HUB_OFFLINE:
+            raise CheckpointError(
+                f"{resolved}: not in the local cache, and offline mode is on; unset HF_HUB_OFFLINE "
+                "to download it, or give a local path"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(constants.HF_HUB_DOWNLOAD_TIMEOUT)  # else it may wait for ever
+        try:
+            torch.hub.download_url_to_file(url, str(path), progress=sys.stderr.isatty())
+        finally:
+            socket.setdefaulttimeout(before)
+    digest, stated = file_sha256(path), re.search(r"-([0-9a-f]{8,})\.", name)
+    if stated is not None and not digest.startswith(f"sha256:{stated[1]}"):
         raise CheckpointError(
-            f"the weights of {resolved} are not in the download cache, so they cannot be "
-            "identified; clear the cache of that model and run again"
+            f"'{path}' is not the file that timm names: its hash is {digest}, which does not begin "
+            f"with {stated[1]}; delete it and run again"
         )
-    return Identity(resolved, None, file_sha256(path))
+    return path, digest
 
 
 def _commit(path: Path) -> str:
     """The folder below `snapshots`, also of a file in a folder of its repository."""
-    return path.parts[len(path.parts) - 1 - path.parts[::-1].index("snapshots") + 1]
+    return path.parts[len(path.parts) - path.parts[::-1].index("snapshots")]
 
 
 def _candidates(name: str) -> tuple[str, ...]:

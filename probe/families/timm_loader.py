@@ -30,7 +30,7 @@ from probe.families.checkpoint import (
 from probe.families.hub import hub_call
 from probe.families.timm_build import blueprint, build, native_size, resized_options
 from probe.families.timm_head import class_count
-from probe.families.timm_hub import fetch_weights, hub_identity, known_architecture, resolve_name
+from probe.families.timm_hub import fetch_weights, known_architecture, resolve_name
 from probe.families.timm_preprocess import checkpoint_preprocess
 from probe.families.weight_files import combined_sha256, weights_files
 from probe.types import Identity, ModelSpec
@@ -87,11 +87,12 @@ def load_timm(
     elif not source.weights:
         module, identity = _load_from_hub(source, sized)
     else:
-        module = _load_from_files(source, sized, plan)
+        module, read = _load_from_files(source, sized, plan)
+        notes += tuple(read)
         digest = combined_sha256(file_sha256(file) for file in source.weights)
         identity = Identity(source.resolved, None, digest)
     if not random_init:
-        check_finite(module.state_dict(), _place(source))
+        check_finite(module, _place(source))
     identity = replace(identity, configuration=_configuration(source, sized))
     if size != own and not random_init:
         notes += (
@@ -187,24 +188,33 @@ def _load_from_hub(source: _Source, options: Mapping[str, Any]) -> tuple[nn.Modu
         overlay["hf_hub_id"] = f"{config.hf_hub_id}@{source.revision}"
     fetched = None
     try:
-        fetched = hub_call(source.resolved, lambda: fetch_weights(config, source.revision))
+        fetched, identity = hub_call(
+            source.resolved, lambda: fetch_weights(source.resolved, config, source.revision)
+        )
         module: Any = hub_call(
             source.resolved, lambda: build(source.name, options, pretrained=True, overlay=overlay)
         )
     except OSError as error:  # the few weights that timm fetches from elsewhere than the hub
-        raise CheckpointError(f"{source.resolved} cannot be downloaded: {error}") from error
+        raise CheckpointError(
+            f"{source.resolved} cannot be downloaded: {error}; check the connection and the proxy "
+            "settings, or give a local path"
+        ) from error
     except (CheckpointError, SafetensorError, UnpicklingError):
-        if fetched is not None and fetched[0].suffix != ".npz":
-            read_content(fetched[0])  # of a file that cannot be read, it says why in one line
+        if fetched is not None and fetched.suffix != ".npz":
+            read_content(fetched)  # of a file that cannot be read, it says why in one line
         raise
     if classes == 0 < config.num_classes:
         module.reset_classifier(0)
-    return module, hub_identity(source.resolved, config, fetched)
+    return module, identity
 
 
-def _load_from_files(source: _Source, options: Mapping[str, Any], plan: Any) -> nn.Module:
+def _load_from_files(
+    source: _Source, options: Mapping[str, Any], plan: Any
+) -> tuple[nn.Module, list[str]]:
+    """The model with the weights of its files, and notes on what was read."""
     expected, place = plan.state_dict(), _place(source)
-    state = read_state_dict(*source.weights, own=expected)
+    notes: list[str] = []
+    state = read_state_dict(*source.weights, own=expected, notes=notes)
     check_floating(state, expected, place)
     # timm would resample tables of another size without a word; only a size that was asked for
     # may change them, so the file must fit the model at its own size.
@@ -232,7 +242,7 @@ def _load_from_files(source: _Source, options: Mapping[str, Any], plan: Any) -> 
         advice = wrapping(state, expected) or _CHECK
         raise CheckpointError(f"{place}: {error}; {advice}") from error
     module.pretrained_cfg.pop("state_dict")  # a second copy of every tensor
-    return module
+    return module, notes
 
 
 def _place(source: _Source) -> str:

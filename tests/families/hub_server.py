@@ -114,7 +114,7 @@ def hub_server(repos: Mapping[str, Path]) -> Iterator[Hub]:
                 self.send(404, headers | {"X-Error-Code": "EntryNotFound"}, b"", body)
                 return
             content = path.read_bytes()
-            large = path.suffix in (".safetensors", ".bin")
+            large = path.suffix in (".safetensors", ".bin", ".pth")
             # Large files carry their SHA-256, small ones git's hash, as on the hub.
             git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
             tag = hashlib.sha256(content).hexdigest() if large else git

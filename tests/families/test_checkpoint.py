@@ -14,6 +14,7 @@ from torch import Tensor
 
 from probe.errors import CheckpointError
 from probe.families.checkpoint import (
+    check_finite,
     file_sha256,
     local_path,
     mismatch,
@@ -175,3 +176,20 @@ def test_mismatch_names_the_first_keys_and_counts_all() -> None:
         "6 missing: m0, m1, m2, m3 and 2 more; 1 unexpected: u; "
         "1 of another shape: head.weight [2] for [3]"
     )
+
+
+def test_a_buffer_without_bound_is_no_broken_weight() -> None:
+    module = torch.nn.Linear(2, 2)
+    module.register_buffer("highest", torch.tensor(float("inf")))
+    module.register_buffer("spread", torch.ones(3))
+    check_finite(module, "it")
+    module.spread[1] = float("inf")
+    with pytest.raises(CheckpointError, match=r"in 1 of its weights: spread \(1 of 3 values\)"):
+        check_finite(module, "it")
+    module.spread[1], module.highest = 1, torch.tensor(float("nan"))
+    with pytest.raises(CheckpointError, match=r"weights: highest \(1 of 1 values\)"):
+        check_finite(module, "it")
+    module.highest = torch.tensor(float("inf"))
+    module.weight.data[:] = float("inf")
+    with pytest.raises(CheckpointError, match=r"weights: weight \(4 of 4 values\)"):
+        check_finite(module, "it")

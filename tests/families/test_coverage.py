@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from probe.cli.zoo import zoo_app
 from probe.coverage import contract, covered, listed
-from probe.coverage.build import build
-from probe.coverage.covered import Covered, Share, cover, share
+from probe.coverage.build import build, enlarge
+from probe.coverage.covered import Covered, Share, cover, one_thread, share
 from probe.coverage.listed import LIBRARIES, Architecture, Library, Listing, read_listing
 from probe.coverage.page import coverage_page, measured_with
 from probe.errors import AnatomyError, NotApplicable, UsageError
@@ -35,10 +35,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
 @pytest.mark.timeout(900)
 def test_every_architecture_of_both_libraries_and_the_page_that_says_so() -> None:
     listings = {library: read_listing(library) for library in LIBRARIES}
-    found = {
-        library: [cover(library, *named) for named in listing.architectures.items()]
-        for library, listing in listings.items()
-    }
+    with one_thread():
+        found = {
+            library: [cover(library, *named) for named in listing.architectures.items()]
+            for library, listing in listings.items()
+        }
     everything = [one for rows in found.values() for one in rows]
     broken = {c.architecture: c.reason for c in everything if c.works is None and not c.refused}
     assert broken == {}
@@ -162,13 +163,13 @@ def test_alpha_that_does_nothing_is_told() -> None:
         return replace(model.anatomy, positions=(replace(site, where="pos_drop", rescale=keep),))
 
     told = works("timm_vit", anatomy=idle).alpha
-    assert told == contract.Outcome(False, "scaling 'pos_drop' by 0.5 changed nothing")
+    assert told == contract.Outcome(False, "scaling 'pos_drop' by 0.0 changed nothing")
 
 
 def test_what_is_left_behind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def lasting(model: LoadedModel, alpha: float) -> Iterator[None]:
-        model.module.get_parameter("pos_embed").mul_(alpha)
+        model.module.get_parameter("pos_embed").add_(1 - alpha)
         yield
 
     monkeypatch.setattr(contract, "scale_positions", lasting)
@@ -183,11 +184,12 @@ def test_logits_of_another_width_are_told() -> None:
 
 
 def test_what_is_refused_and_what_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    convolutional = Architecture(name="test_efficientnet")
-    refused = cover("timm", "EfficientNet", convolutional)
+    refused = cover("timm", "GhostNet", Architecture(name="ghostnet_050"))
     assert refused.refused
     assert refused.works is None
-    assert str(refused.reason).startswith("no family reads the architecture timm.models.effic")
+    assert str(refused.reason).startswith("no family reads the architecture timm.models.ghost")
+    named = Architecture(name="ghostnet_050", refused="it has no patches")
+    assert cover("timm", "GhostNet", named).reason == "it has no patches"
     unknown = cover("transformers", "vitt", Architecture(name="ViTModell"))
     assert unknown.reason == (
         "transformers has no model class 'ViTModell'. Did you mean ViTModel, ViTMSNModel, "
@@ -202,6 +204,31 @@ def test_what_is_refused_and_what_breaks(monkeypatch: pytest.MonkeyPatch) -> Non
     broken = cover("timm", "V", Architecture(name="vit_tiny_patch16_224", options=tiny))
     assert (broken.refused, broken.works, broken.family) == (False, None, "timm_vit")
     assert broken.reason == "ZeroDivisionError: odd"
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_convnext"])
+def test_convolutional_baselines_have_ssdc_alone(name: str) -> None:
+    found = cover("timm", name, Architecture(name=name, image_size=[64, 96])).works
+    assert found is not None
+    assert [one.works for one in vars(found).values()] == [True, None, None, True]
+    assert found.rpi.words.startswith("RPI does not apply: ")
+    assert "convolutional" in found.alpha.words
+
+
+def test_attention_without_a_way_around_keeps_tokens_apart() -> None:
+    """Weights drawn with a spread of 0.02 let tokens of LeViT collapse into one."""
+    one = Architecture(name="levit_128s")
+    assert cover("timm", "LevitDistilled", one).works is not None
+    layers = nn.Sequential(nn.Linear(100, 50), nn.Linear(9, 9))
+    layers.requires_grad_(False)
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
+        layers[1].weight.normal_(0, 2, generator=torch.Generator().manual_seed(0))
+    before = layers[1].weight.clone()
+    enlarge(layers)
+    assert float(layers[0].weight.std()) == pytest.approx(0.1, rel=1e-5)
+    assert torch.equal(layers[1].weight, before)
 
 
 def test_image_size_and_options_reach_the_model() -> None:
@@ -240,14 +267,18 @@ def test_the_page_says_it_all() -> None:
         made("D", refused=True, reason="has no grid"),
         made("E", reason="ValueError: odd"),
     ]
-    page = coverage_page({"timm": rows}, {"timm": {"ResNet": "convolutional"}}, {"timm": "9.9"})
+    page = coverage_page(
+        {"timm": rows},
+        {"timm": {"ResNet": "convolutional", "VGG": "convolutional"}},
+        {"timm": "9.9"},
+    )
     lines = page.splitlines()
     assert "Built with timm 9.9." in lines
     assert "| SSDC | 1 of 3 (33.3 %) | 1 of 3 (33.3 %) |" in lines
     assert "| `A` | `x` | f | 4 x 4, 2 x 2 | yes | no: b\\|d | rotary | -: n |" in lines
     assert "| timm | `D` | has no grid |" in lines
     assert "| timm | `E` | broken: ValueError: odd |" in lines
-    assert "| timm | `ResNet` | convolutional |" in lines
+    assert "| timm | convolutional | `ResNet`, `VGG` |" in lines
 
 
 def test_a_list_says_what_is_wrong_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +298,7 @@ def test_a_list_says_what_is_wrong_with_it(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = {"depth": 2, "embed_dim": 48, "num_heads": 3, "img_size": 64}
-    names = {"V": ("vit_tiny_patch16_224", tiny), "R": ("test_efficientnet", {})}
+    names = {"V": ("vit_tiny_patch16_224", tiny), "R": ("ghostnet_050", {})}
     named = {key: Architecture(name=n, options=o) for key, (n, o) in names.items()}
 
     def reading(library: Library) -> Listing:
@@ -279,7 +310,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 0, done.output
     assert "  SSDC: 1 of 2 (50.0 %)" in done.stdout
     assert "timm R: refused: no family reads the architecture" in done.stdout
-    assert "| timm | `B` | why |" in (tmp_path / "c.md").read_text()
+    assert "| timm | why | `B` |" in (tmp_path / "c.md").read_text()
 
     def failing(model: LoadedModel) -> contract.Works:
         raise AnatomyError("odd")

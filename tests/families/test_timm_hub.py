@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,14 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from timm.models import PretrainedCfg, get_pretrained_cfg
 from torch import Tensor, nn
 
 from probe.errors import CheckpointError, UsageError
-from probe.types import ModelSpec
+from probe.families import timm_loader
+from probe.families.timm_hub import fetch_weights
+from probe.types import Identity, ModelSpec
+from tests.families.hub_server import Hub, hub_server
 from tests.families.timm_specs import ARCH, SMALL, SWIN, hub_spec, load, refusal, trained, untrained
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -110,3 +117,80 @@ def test_without_cache_or_weights_the_way_out_is_named(tmp_path: Path) -> None:
     bare = refusal(CheckpointError, lambda: load(ModelSpec("x", "timm:vit_small_patch16_36x1_224")))
     assert "timm has no pretrained weights for vit_small_patch16_36x1_224" in bare
     assert "use --random-init" in bare
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A server that is no hub, an empty cache, and answers awaited for a second."""
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    (tmp_path / "files").mkdir()
+    with hub_server({"o/files": tmp_path / "files"}) as running:
+        yield running
+
+
+def at(server: Hub, stated: str | None = None) -> tuple[PretrainedCfg, str]:
+    """Weights at an address with `stated` of their hash in the name, and their hash."""
+    folder = server.repos["o/files"]
+    torch.save({"a": torch.ones(9999)}, folder / "new")
+    digest = hashlib.sha256((folder / "new").read_bytes()).hexdigest()
+    name = f"w-{stated or digest[:8]}.pth"
+    (folder / "new").rename(folder / name)
+    return PretrainedCfg(url=f"{server.url}/o/files/resolve/main/{name}"), digest
+
+
+def test_weights_from_elsewhere_are_held_to_the_hash_in_their_name(elsewhere: Hub) -> None:
+    config, digest = at(elsewhere)
+    for _ in range(2):
+        path, identity = fetch_weights("timm:x", config, None)
+        assert identity == Identity("timm:x", None, f"sha256:{digest}")
+        assert path.parts[-3:] == ("torch", "checkpoints", f"w-{digest[:8]}.pth")
+    assert len(elsewhere.requests) == 1
+    wrong, digest = at(elsewhere, "00000000")
+    text = refusal(CheckpointError, lambda: fetch_weights("timm:x", wrong, None))
+    assert text.endswith(
+        f"w-00000000.pth' is not the file that timm names: its hash is sha256:{digest}, which does "
+        "not begin with 00000000; delete it and run again"
+    )
+
+
+def test_weights_from_elsewhere_need_no_connection_once_they_are_there(
+    elsewhere: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, _ = at(elsewhere)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    text = refusal(CheckpointError, lambda: fetch_weights("timm:x", config, None))
+    assert text == (
+        "timm:x: not in the local cache, and offline mode is on; unset HF_HUB_OFFLINE to download "
+        "it, or give a local path"
+    )
+    assert elsewhere.requests == []
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    path, _ = fetch_weights("timm:x", config, None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert fetch_weights("timm:x", config, None)[0] == path
+
+
+def test_a_server_elsewhere_that_hangs_is_left(elsewhere: Hub) -> None:
+    config, _ = at(elsewhere)
+    elsewhere.faults["o/files"] = "hang"
+    start = time.monotonic()
+    with pytest.raises(TimeoutError):
+        fetch_weights("timm:x", config, None)
+    assert time.monotonic() - start < 4
+    assert socket.getdefaulttimeout() is None
+    elsewhere.faults.clear()
+    assert fetch_weights("timm:x", config, None)[0].is_file()
+
+
+def test_weights_elsewhere_that_are_gone_are_one_line(
+    elsewhere: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(get_pretrained_cfg("gcvit_xxtiny.in1k"), url=f"{elsewhere.url}/gone-abc.pth")
+    monkeypatch.setattr(timm_loader, "resolve_name", lambda name: (name, config))
+    spec = ModelSpec("x", "timm:gcvit_xxtiny.in1k")
+    assert refusal(CheckpointError, lambda: load(spec)) == (
+        "timm:gcvit_xxtiny.in1k cannot be downloaded: HTTP Error 404: Not Found; check the "
+        "connection and the proxy settings, or give a local path"
+    )

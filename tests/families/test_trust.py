@@ -73,12 +73,23 @@ WHOLE: dict[str, Callable[[Host, State], Any]] = {
 }
 
 
+ENTRIES = {
+    "state_dict": "state_dict", "state_dict_ema alone": "state_dict_ema",
+    "model_ema alone": "model_ema", "optimizer beside it": "model",
+    "Lightning, model.": "state_dict", "Lightning, net.": "state_dict",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_holds_the_whole_model_once_is_that_model(
     tmp_path: Path, model: Host, name: str
 ) -> None:
-    model.write(tmp_path, WHOLE[name](model, model.copy()))
-    model.assert_same(model.load(tmp_path))
+    path = model.write(tmp_path, WHOLE[name](model, model.copy()))
+    raw = model.load(tmp_path)
+    model.assert_same(raw)
+    entry = ENTRIES.get(name)
+    told = [note for note in raw.notes if "entry" in note]
+    assert told == ([f"the weights are the entry '{entry}' of {path.name}"] if entry else [])
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.model."])
