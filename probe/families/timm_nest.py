@@ -16,7 +16,7 @@ from probe.families.timm_trunk import member, patch_site
 from probe.types import Anatomy, Grid, Layout, PositionSite, Side, TokenSite
 from probe.wiring import Arrangement
 
-CUT = "bilinear between grids, cut again, when the checkpoint is loaded (timm resize_pos_embed)"
+CUT = "bicubic over the whole grid, when the checkpoint is loaded (timm resize_pos_embed)"
 
 
 def _claims(module: nn.Module) -> bool:

@@ -34,7 +34,10 @@ from probe.families.timm_layers import SLIDES
 from probe.types import Grid, Layout, PositionKind, PositionSite
 from probe.wiring import SwapTensors
 
-KEPT = "kept with its window or grid"
+KEPT = (
+    "left to timm: resized where its loader or its forward pass knows how, else weights load at "
+    "their own size alone"
+)
 TABLES = {
     "pos_embed", "pos_embed1", "pos_embed2", "pos_embed3", "pos_embed_0", "pos_embed_1",
     "pos_embed_win", "pos_embed_window", "pos_embed_x", "pos_embed_y", "patch_pos", "pixel_pos",
@@ -43,6 +46,8 @@ TABLES = {
 INDEXED: dict[type[nn.Module], str] = {
     MixerBlock: "mlp_tokens", ResBlock: "linear_tokens", SpatialGatingUnit: "", RNN2dBase: ""
 }  # fmt: skip
+BOUND = "none: the weights belong to indices, and so to their own image size"
+RUNS = "none needed: a recurrence runs along rows and columns of any length"
 PAIRS = (("rel_pos_h", "rel_pos_w"), ("height_rel", "width_rel"))
 
 
@@ -94,7 +99,9 @@ def _biases(name: str, part: Any) -> Iterator[PositionSite]:
         if all(isinstance(getattr(part, key, None), nn.Parameter) for key in pair):
             for key in pair:
                 table = f"{name}.{key}"
-                yield PositionSite("relative_bias", table, rescale=scaled_table(table))
+                yield PositionSite(
+                    "relative_bias", table, rescale=scaled_table(table), resampling=KEPT
+                )
 
 
 def added_tables(module: nn.Module, prefix: int, grid: Grid) -> tuple[PositionSite, ...]:
@@ -157,7 +164,8 @@ def index_mixers(module: nn.Module) -> tuple[PositionSite, ...]:
         for kind, inner in INDEXED.items():
             if isinstance(part, kind):
                 where = f"{name}.{inner}".rstrip(".")
-                found.append(PositionSite("mixing", where, resampling=KEPT))
+                resampling = RUNS if kind is RNN2dBase else BOUND
+                found.append(PositionSite("mixing", where, resampling=resampling))
     return tuple(found)
 
 
