@@ -35,7 +35,7 @@ EMBEDDINGS = (
     "PixioEmbeddings", "FlavaImageEmbeddings", "DPTViTEmbeddings", "InternVLVisionEmbeddings",
     "QianfanOCRVisionEmbeddings", "VitPoseBackboneEmbeddings",
 )  # fmt: skip
-VITPOSE = "VitPoseBackboneEmbeddings"
+VITPOSE, GROUPS = "VitPoseBackboneEmbeddings", "GroupViTStage"
 LAYERS = (
     "ViTLayer", "DeiTLayer", "ViTMSNLayer", "ViTMAELayer", "IJepaLayer", "PixioLayer",
     "FlavaLayer", "DPTViTLayer", "InternVLVisionLayer", "QianfanOCRVisionLayer",
@@ -44,16 +44,21 @@ LAYERS = (
 
 
 def claims(model: nn.Module) -> bool:
-    """Whether the model is built from these embeddings and layers."""
-    return has(model, *EMBEDDINGS) and has(model, *LAYERS)
+    """Whether the model is built from these embeddings and layers, or is GroupViT, refused."""
+    return has(model, GROUPS) or (has(model, *EMBEDDINGS) and has(model, *LAYERS))
 
 
 def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """Sites at `image_size` (height, width).
 
     Raises:
-        AnatomyError: if the position table cannot be brought to that size.
+        AnatomyError: if the position table cannot be brought to that size, or for GroupViT.
     """
+    if has(model, GROUPS):
+        raise AnatomyError(
+            "GroupViT gathers its patch tokens into groups, which have no place on a grid, so it "
+            "cannot be read; choose another image tower"
+        )
     name, embeddings = only(model, *EMBEDDINGS)
     projection, table = embeddings.patch_embeddings, embeddings.position_embeddings
     own = pair(projection.image_size)
