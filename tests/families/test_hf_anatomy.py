@@ -254,3 +254,11 @@ def test_masked_autoencoder_keeps_every_patch_in_order() -> None:
         moved = read(model, batch)["attn_in", 0]
     assert torch.equal(moved, plain[:, order])
     assert torch.equal(read(model, batch)["attn_in", 0], plain)
+
+
+def test_group_tokens_are_refused_by_name() -> None:
+    entry = tiny_hf.LISTED["groupvit"]
+    network = tiny_hf.build(entry["name"], hf.GroupViTVisionConfig(**entry["options"]))
+    family = family_of(network, "hf")
+    with pytest.raises(AnatomyError, match="GroupViT gathers its patch tokens into groups"):
+        family.anatomy(network, (64, 64))
