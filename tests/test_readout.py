@@ -97,6 +97,7 @@ def last_tokens(model: LoadedModel, images: Tensor) -> Tensor:
         return tokens.flatten(1, 2) if tokens.ndim == 4 else tokens
     body = module.base_model
     body = getattr(module, "vision_model", module) if body is module else body
+    body = module if model.family == "hf_rotary" else body  # whose base comes before the last norm
     found: list[Tensor] = []
     hook = body.register_forward_hook(lambda _m, _a, out: found.append(out.last_hidden_state))
     model.forward(images)

@@ -218,7 +218,10 @@ def _spread(values: NDArray[np.float64], pairs: NDArray[np.int64]) -> dict[str, 
 
 def _rotation(model: LoadedModel, site: PositionSite) -> dict[str, Any]:
     grid = model.anatomy.patches.grid
-    rotation = read_rotation(submodule(model.module, site.where), grid)
+    try:
+        rotation = read_rotation(submodule(model.module, site.where), grid)
+    except AnatomyError as unread:
+        return {"shape": None, "no_ssdc": str(unread), "assumes": str(unread)}
     return {
         "shape": list(rotation.shape),
         "no_ssdc": "a rotation turns queries and keys; its table is no similarity between places",

@@ -88,6 +88,11 @@ def read_projection(model: LoadedModel) -> Projection:
             "a patch does not apply"
         )
     conv: Any = found[0]
+    if conv.in_channels != 3:
+        raise NotApplicable(
+            f"tokens come from a convolution over {conv.in_channels} channels of a stem, not over "
+            "pixels, so the analysis of a patch does not apply"
+        )
     padded = conv.padding not in ("valid", 0, (0, 0))
     if conv.groups != 1 or conv.dilation != (1, 1) or (padded and conv.kernel_size == conv.stride):
         raise NotApplicable("the projection is grouped, dilated or padded; it is no patch's map")

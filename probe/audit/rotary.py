@@ -25,6 +25,12 @@ from torch import Tensor, nn
 from probe.errors import AnatomyError
 from probe.types import Grid
 
+# Rotary modules of transformers that make angles from `inv_freq`, rows first, in every run: those
+# whose coordinates span -1..1 at every size, and those whose coordinates count patches.
+SPANNING = ("DINOv3ViTRopePositionEmbedding", "Sapiens2RopePositionEmbedding")
+COUNTING = ("MLCDRotaryEmbedding",)
+# Of Pixtral, with frequencies of rows first and then those of columns.
+APART = "PixtralVisionRotaryEmbedding"
 LISTED = 64  # frequencies that are listed one by one; of more, as many quantiles
 ASSUMES = (
     "angles follow from the stored frequencies and the grid, and hold for every image; one full "
@@ -52,7 +58,7 @@ class Rotation:
 
 
 def read_rotation(rope: nn.Module, grid: Grid) -> Rotation:
-    """The rotation that a timm rotary module applies on `grid`, from its frequencies.
+    """The rotation that a rotary module applies on `grid`, from its frequencies.
 
     Raises:
         AnatomyError: for a rotary module of another kind.
@@ -76,9 +82,15 @@ def read_rotation(rope: nn.Module, grid: Grid) -> Rotation:
         frequency, axis = _array(module.inv_freq), module.axis.cpu().numpy()
         rows, cols = (np.where(axis == which, frequency, 0.0) for which in (1, 2))
         return Rotation(rows, cols, tuple(module.inv_freq.shape))
-    raise AnatomyError(
-        f"rotary positions come from {type(rope).__name__}, whose angles this version cannot read"
-    )
+    kind = type(rope).__name__
+    if kind in SPANNING + COUNTING:
+        units = [4 * math.pi / side if kind in SPANNING else 1.0 for side in sides]
+        return _axial(module.inv_freq, units, "ij")
+    if kind == APART:
+        rows, cols = np.split(_array(module.inv_freq), 2)
+        still, shape = np.zeros(len(rows)), tuple(module.inv_freq.shape)
+        return Rotation(np.concatenate([rows, still]), np.concatenate([still, cols]), shape)
+    raise AnatomyError(f"rotary positions come from {kind}, whose angles this version cannot read")
 
 
 def rotary_facts(rotation: Rotation, grid: Grid) -> dict[str, Any]:

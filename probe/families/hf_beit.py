@@ -1,4 +1,4 @@
-"""transformers BEiT: relative position bias, per layer or shared, and a class token."""
+"""transformers BEiT and Data2Vec-vision: relative bias, per layer or shared, and a class token."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from probe.families.hf_sites import (
 from probe.families.positions import carried_bias, scaled_table
 from probe.types import Anatomy, Grid, PatchSite, PositionSite
 
-EMBEDDINGS, LAYER, BIAS = "BeitEmbeddings", "BeitLayer", "BeitRelativePositionBias"
+EMBEDDINGS = ("BeitEmbeddings", "Data2VecVisionEmbeddings")
+LAYERS = ("BeitLayer", "Data2VecVisionLayer")
+BIASES = ("BeitRelativePositionBias", "Data2VecVisionRelativePositionBias")
 RESIZED = (
     "bilinear over the offsets, not antialiased, in every run at another size; the class token's "
-    "3 entries kept (transformers BeitRelativePositionBias)"
+    "3 entries kept (transformers RelativePositionBias)"
 )
 
 
 def claims(model: nn.Module) -> bool:
-    """Whether the model is built from BEiT's embeddings and layers."""
-    return has(model, EMBEDDINGS) and has(model, LAYER)
+    """Whether the model is built from these embeddings and layers."""
+    return has(model, *EMBEDDINGS) and has(model, *LAYERS)
 
 
 def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
@@ -42,7 +44,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     Raises:
         AnatomyError: if the tables are not square.
     """
-    name, embeddings = only(model, EMBEDDINGS)
+    name, embeddings = only(model, *EMBEDDINGS)
     projection = embeddings.patch_embeddings
     own = pair(projection.image_size)
     check_square(own, image_size, always=True)
@@ -50,7 +52,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     if embeddings.position_embeddings is not None:
         table = dotted(name, "position_embeddings")
         positions.append(added_table("absolute", table, 1, patch_grid(own, projection.patch_size)))
-    for bias, module in instances(model, BIAS):
+    for bias, module in instances(model, *BIASES):
         table = dotted(bias, "relative_position_bias_table")
         positions.append(
             PositionSite(
@@ -71,7 +73,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             0,
             "NLC",
         ),
-        [block for block, _ in instances(model, LAYER)],
+        [block for block, _ in instances(model, *LAYERS)],
         "layernorm_before",
         "attention",
         1,

@@ -1,4 +1,4 @@
-"""transformers DINOv2, with and without registers, as a model, a backbone or a classifier."""
+"""transformers DINOv2, with and without registers, and the kin of it in TIPS v2."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from probe.families.hf_sites import (
 )
 from probe.types import Anatomy, PatchSite
 
-EMBEDDINGS = ("Dinov2Embeddings", "Dinov2WithRegistersEmbeddings")
-LAYERS = ("Dinov2Layer", "Dinov2WithRegistersLayer")
+EMBEDDINGS = ("Dinov2Embeddings", "Dinov2WithRegistersEmbeddings", "Tipsv2VisionEmbeddings")
+LAYERS = ("Dinov2Layer", "Dinov2WithRegistersLayer", "Tipsv2VisionLayer")
+TIPS = EMBEDDINGS[2]
 
 
 def claims(model: nn.Module) -> bool:
@@ -40,12 +41,14 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """
     name, embeddings = only(model, *EMBEDDINGS)
     projection = embeddings.patch_embeddings
-    own, smooth = pair(projection.image_size), has(model, EMBEDDINGS[1])
+    own, smooth = pair(projection.image_size), has(model, *EMBEDDINGS[1:])
+    method = "bilinear" if has(model, TIPS) else "bicubic"
     check_square(own, image_size, always=True)
     table = dotted(name, "position_embeddings")
     rows = embeddings.position_embeddings.shape[1] - projection.num_patches
     registers = getattr(embeddings, "register_tokens", None)
     grid = patch_grid(image_size, projection.patch_size)
+    own_grid = patch_grid(own, projection.patch_size)
     return plain_anatomy(
         image_size,
         PatchSite(dotted(name, "patch_embeddings"), grid, 0, "NLC"),
@@ -53,7 +56,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         "norm1",
         "attention",
         rows + (0 if registers is None else registers.shape[1]),
-        [added_table("absolute", table, rows, patch_grid(own, projection.patch_size), smooth)],
+        [added_table("absolute", table, rows, own_grid, smooth, method)],
         dotted(parent(name), "layernorm"),
         class_index=0,
     )

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
-
-import torch
-from torch import Tensor, nn
 
 from probe.errors import CheckpointError, UsageError, did_you_mean
 from probe.families.base import RawModel
 from probe.families.checkpoint import resolved_id
 from probe.families.hf_files import CheckpointFiles, locate
+from probe.families.hf_model import forward_at, model_class, own_patch, own_size
 from probe.families.hf_preprocess import checkpoint_preprocess
 from probe.families.hf_quiet import quiet
 from probe.families.hf_sites import head_width, pair
-from probe.families.hf_weights import initialised, named_class, pretrained
+from probe.families.hf_weights import initialised, pretrained
 from probe.types import Identity, ModelSpec
 
 
@@ -47,36 +43,44 @@ def load_hf(
         UsageError: if an option is no field of the configuration.
     """
     files = locate(spec, weights=not random_init)
-    model_class, config = _model_class(_config(files, spec), spec.source)
+    kind, config = model_class(_config(files, spec), spec.source)
     notes = [*files.notes, *_apply_options(config, spec.options)]
-    tower = getattr(config, "vision_config", config)
-    own = pair(tower.image_size)
+    own, patch = own_size(config), own_patch(config)
     preprocess = None
     if files.processor:
         try:
             preprocess = checkpoint_preprocess(files.folder, spec.source)
         except CheckpointError as refused:  # another preprocessing may have been chosen
             notes.append(str(refused))
-    if image_size is None and preprocess is not None and preprocess.size != own:
+    size = image_size or (preprocess.size if preprocess is not None else own)
+    if size is None:
+        raise UsageError(
+            f"the configuration of {spec.source} says no image size; choose one with --image-size"
+        )
+    if image_size is None and own is not None and size != own:
         notes.append(
-            f"run at {_by(preprocess.size)} px, to which the checkpoint's image processor brings "
+            f"run at {_by(size)} px, to which the checkpoint's image processor brings "
             f"images; its configuration says {_by(own)}"
         )
-    size = image_size or (preprocess.size if preprocess is not None else own)
-    if size != own:
+    if own is not None and size != own:
         notes.append(
             f"the model is made for {_by(own)} px; position tables that depend on the image size "
             f"are interpolated to {_by(size)} by transformers"
         )
-    if any(side % patch for side, patch in zip(size, pair(tower.patch_size), strict=True)):
-        notes.append(f"{_by(size)} px is no multiple of the patch size {_by(tower.patch_size)}")
-    if random_init:
-        module = initialised(model_class, config, seed)
-        weights = f"random:{seed}"
-    else:
-        module, left_out = pretrained(model_class, config, files.weights, spec.source)
-        notes.extend(left_out)
-        weights = files.digest
+    if patch is not None and any(side % p for side, p in zip(size, patch, strict=True)):
+        notes.append(f"{_by(size)} px is no multiple of the patch size {_by(patch)}")
+    try:
+        if random_init:
+            module = initialised(kind, config, seed)
+            weights = f"random:{seed}"
+        else:
+            module, left_out = pretrained(kind, config, files.weights, spec.source)
+            notes.extend(left_out)
+            weights = files.digest
+    except ImportError as error:
+        raise CheckpointError(
+            f"transformers cannot build {kind.__name__} here: {' '.join(str(error).split())}"
+        ) from error
     module.eval().requires_grad_(False)
     return RawModel(
         module=module,
@@ -86,7 +90,7 @@ def load_hf(
         ),
         image_size=size,
         preprocess=preprocess,
-        forward=_forward(module, size, own),
+        forward=forward_at(module, size, own),
         classes=head_width(module),
         notes=tuple(notes),
         class_names=_class_names(config, head_width(module)),
@@ -139,28 +143,6 @@ def _config(files: CheckpointFiles, spec: ModelSpec) -> Any:
         ) from error
 
 
-def _model_class(config: Any, resolved: str) -> tuple[Any, Any]:
-    """The class to build and the configuration that it takes: of the vision tower, if bare."""
-    from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_MAPPING
-
-    tower = getattr(config, "vision_config", config)
-    if None in (getattr(tower, "image_size", None), getattr(tower, "patch_size", None)):
-        raise CheckpointError(
-            f"{resolved} is a '{config.model_type}' model, which has no grid of image patches; "
-            "choose a vision transformer"
-        )
-    classifiers: Any = MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING.get(type(config), ())
-    for head in classifiers if isinstance(classifiers, tuple) else (classifiers,):
-        if head.__name__ == named_class(config):
-            return head, config
-    model_class = MODEL_MAPPING.get(type(tower), None)
-    if model_class is None:
-        raise CheckpointError(
-            f"{resolved}: transformers has no bare model for '{tower.model_type}'; choose another"
-        )
-    return model_class, tower
-
-
 def _apply_options(config: Any, options: Mapping[str, Any]) -> list[str]:
     for name, value in options.items():
         known = [*config.to_dict(), "num_labels"]
@@ -173,25 +155,3 @@ def _apply_options(config: Any, options: Mapping[str, Any]) -> list[str]:
         config.mask_ratio = 0.0
         return ["run without the masking of its pretraining: every patch, in order"]
     return []
-
-
-def _forward(
-    module: nn.Module, image_size: tuple[int, int], own_size: tuple[int, int]
-) -> Callable[[Tensor], Any]:
-    """How the library wants the model called at `image_size`."""
-    embeddings = next((m for m in module.modules() if hasattr(m, "interpolate_pos_encoding")), None)
-    takes = inspect.signature(embeddings.forward).parameters if embeddings is not None else {}
-    if "noise" in takes:
-        return partial(_forward_in_order, module, image_size != own_size)
-    if image_size != own_size and "interpolate_pos_encoding" in takes:
-        return lambda images: module(pixel_values=images, interpolate_pos_encoding=True)
-    return lambda images: module(pixel_values=images)
-
-
-def _forward_in_order(module: nn.Module, interpolate: bool, images: Tensor) -> Any:
-    """A masked autoencoder sorts its patches by noise: rising noise keeps them in order."""
-    _, patch = next((n, m) for n, m in module.named_modules() if n.endswith("patch_embeddings"))
-    height, width = pair(patch.patch_size)
-    patches = (images.shape[2] // height) * (images.shape[3] // width)
-    noise = torch.arange(patches, device=images.device).expand(len(images), -1)
-    return module(pixel_values=images, noise=noise, interpolate_pos_encoding=interpolate)

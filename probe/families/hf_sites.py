@@ -6,6 +6,7 @@ releases and puts a prefix in front of them in models with a head.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,6 +64,18 @@ def dotted(*parts: str) -> str:
     return ".".join(part for part in parts if part)
 
 
+def part(module: nn.Module, *names: str) -> str:
+    """The first of these names under which `module` holds a module or a parameter.
+
+    Raises:
+        AnatomyError: if it holds none.
+    """
+    for name in names:
+        if getattr(module, name, None) is not None:
+            return name
+    raise AnatomyError(f"{type(module).__name__} has none of {', '.join(names)}; check the family")
+
+
 def parent(name: str) -> str:
     """The dotted name of the module that holds `name`."""
     return name.rpartition(".")[0]
@@ -112,11 +125,16 @@ def check_square(own_size: tuple[int, int], image_size: tuple[int, int], always:
 
 
 def added_table(
-    kind: PositionKind, table: str, prefix: int, own: Grid, antialiased: bool = False
+    kind: PositionKind,
+    table: str,
+    prefix: int,
+    own: Grid,
+    antialiased: bool = False,
+    method: str = "bicubic",
 ) -> PositionSite:
     """The table that a model adds to its tokens, made for the grid `own` and `prefix` tokens.
 
-    `antialiased` says how its class interpolates it.
+    `method` and `antialiased` say how its class interpolates it.
     """
     how = "antialiased" if antialiased else "not antialiased"
     kept = "; prefix rows kept" if prefix else ""
@@ -126,9 +144,14 @@ def added_table(
         prefix,
         scaled_table(table),
         grid=own,
-        resampling=f"bicubic, {how}, in every run at another size{kept} (transformers "
+        resampling=f"{method}, {how}, in every run at another size{kept} (transformers "
         "interpolate_pos_encoding)",
     )
+
+
+def interpolates_always(embeddings: nn.Module) -> bool:
+    """Whether embeddings interpolate their table unasked, at every image size."""
+    return "interpolate_pos_encoding" not in inspect.signature(embeddings.forward).parameters
 
 
 def plain_anatomy(
@@ -168,11 +191,8 @@ def plain_anatomy(
 
 def head_width(model: nn.Module) -> int | None:
     """The number of classes of the model's head, None without one."""
-    for name in ("classifier", "cls_classifier"):
-        head = getattr(model, name, None)
-        if isinstance(head, nn.Linear):
-            return head.out_features
-    return None
+    # Set by every classifier of transformers, whatever its head is made of.
+    return getattr(model, "num_labels", None) or None
 
 
 def predict_logits(model: nn.Module) -> Callable[[Any], Tensor] | None:

@@ -1,4 +1,7 @@
-"""transformers Swin and Swin V2: several grids, windows, and relative bias as table or as MLP."""
+"""transformers Swin and Swin V2: several grids, windows, and relative bias as table or as MLP.
+
+The Swins of Donut and MaskFormer are kin of the first, Swin2SR, on one grid, of the second.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,21 @@ from probe.families.hf_sites import (
     only,
     pair,
     parent,
+    part,
     predict_logits,
 )
 from probe.families.positions import bounded_bias, carried_index, log_spaced, scaled_table
+from probe.families.timm_layers import from_convolutions
 from probe.types import Anatomy, FeatureSite, Grid, PatchSite, PositionSite, Side, TokenSite
 from probe.wiring import AttentionSite, Merge
 
-EMBEDDINGS = ("SwinEmbeddings", "Swinv2Embeddings")
-STAGES = ("SwinStage", "Swinv2Stage")
+SECOND = ("Swinv2Embeddings", "Swin2SREmbeddings")
+EMBEDDINGS = ("SwinEmbeddings", "DonutSwinEmbeddings", "MaskFormerSwinEmbeddings", *SECOND)
+STAGES = (
+    "SwinStage", "DonutSwinStage", "MaskFormerSwinStage", "Swinv2Stage", "Swin2SRStage"
+)  # fmt: skip
+TABLES = ("SwinRelativePositionBias", "DonutSwinSelfAttention", "MaskFormerSwinSelfAttention")
+MLPS = ("Swinv2SelfAttention", "Swin2SRSelfAttention")
 KEPT = "kept: windows keep their size at every image size (transformers does not resize this table)"
 
 
@@ -46,17 +56,18 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             cannot shrink, or the library's own absolute table does not fit.
     """
     name, embeddings = only(model, *EMBEDDINGS)
-    post_norm = has(model, "Swinv2Embeddings")
-    height, width = pair(embeddings.patch_embeddings.patch_size)
-    grid = Grid(ceil(image_size[0] / height), ceil(image_size[1] / width))
+    post_norm = has(model, *SECOND)
+    grid = _first_grid(model, embeddings, image_size)
     patches = PatchSite(dotted(name, "patch_embeddings"), grid, 0, "NLC")
     attn_in: list[TokenSite] = []
     block_out: list[TokenSite] = []
     attention: list[AttentionSite] = []
     merges: list[Merge] = []
+    convolutions: list[PositionSite] = []
     for stage_name, stage in instances(model, *STAGES):
-        for i, block in enumerate(stage.blocks):
-            where = dotted(stage_name, f"blocks.{i}")
+        held = part(stage, "blocks", "layers")
+        for i, block in enumerate(getattr(stage, held)):
+            where = dotted(stage_name, f"{held}.{i}")
             if not post_norm:
                 _check_window(block, grid, image_size)
             layer, read = len(attn_in), where if post_norm else dotted(where, "layernorm_before")
@@ -64,20 +75,38 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             attn_in.append(TokenSite(layer, "attn_in", read, grid, 0, "NLC", side))
             block_out.append(TokenSite(layer, "block_out", where, grid, 0, "NLC"))
             attention.append(_attention(layer, where, block, grid))
-        if stage.downsample is not None:
+        if getattr(stage, "downsample", None) is not None:
             grid = Grid(ceil(grid.rows / 2), ceil(grid.cols / 2))
             merges.append(Merge(len(attn_in), 2, 2))
+        if getattr(stage, "conv", None) is not None:
+            convolutions.append(from_convolutions(dotted(stage_name, "conv")))
     last = dotted(parent(name), "layernorm")
     return Anatomy(
         image_size=image_size,
         patches=patches,
         attn_in=tuple(attn_in),
         block_out=tuple(block_out),
-        positions=(*_absolute(model, name, embeddings, image_size), *_biases(model)),
+        positions=(
+            *_absolute(model, name, embeddings, image_size),
+            *_biases(model),
+            *convolutions,
+        ),
         features=FeatureSite(last, grid, 0, "NLC", None) if _has_module(model, last) else None,
         attention=tuple(attention),
         merges=tuple(merges),
     )
+
+
+def _first_grid(model: nn.Module, embeddings: Any, image_size: tuple[int, int]) -> Grid:
+    """Images are padded to whole patches, those of Swin2SR to whole windows of patches."""
+    restored = instances(model, "Swin2SRModel")
+    patch = restored[0][1].config.patch_size if restored else embeddings.patch_embeddings.patch_size
+    whole = restored[0][1].config.window_size if restored else 1
+    sides = (
+        ceil(size / (side * whole)) * whole
+        for size, side in zip(image_size, pair(patch), strict=True)
+    )
+    return Grid(*sides)
 
 
 def _attention(layer: int, where: str, block: Any, grid: Grid) -> AttentionSite:
@@ -91,7 +120,8 @@ def _attention(layer: int, where: str, block: Any, grid: Grid) -> AttentionSite:
 
 
 def _check_window(block: Any, grid: Grid, image_size: tuple[int, int]) -> None:
-    window = block.attention.relative_position_bias.window_size[0]
+    attention = block.attention
+    window = getattr(attention, part(attention, "relative_position_bias", "self")).window_size[0]
     if min(grid.rows, grid.cols) < window:
         raise AnatomyError(
             f"at {image_size[0]} x {image_size[1]} pixels a stage has {grid.rows} x {grid.cols} "
@@ -122,7 +152,7 @@ def _own_size(projection: Any) -> tuple[int, int]:
 
 def _biases(model: nn.Module) -> list[PositionSite]:
     sites = []
-    for bias, module in instances(model, "SwinRelativePositionBias"):
+    for bias, module in instances(model, *TABLES):
         table = dotted(bias, "relative_position_bias_table")
         index = carried_index(dotted(bias, "relative_position_index"))
         sites.append(
@@ -136,7 +166,7 @@ def _biases(model: nn.Module) -> list[PositionSite]:
                 resampling=KEPT,
             )
         )
-    for attention, module in instances(model, "Swinv2SelfAttention"):
+    for attention, module in instances(model, *MLPS):
         mlp = dotted(attention, "continuous_position_bias_mlp")
         index = carried_index(dotted(attention, "relative_position_index"))
         sites.append(

@@ -1,9 +1,16 @@
-"""transformers ViT, DeiT (always with a distillation token), ViT-MSN and the encoder of ViT-MAE."""
+"""Plain ViTs of transformers with an added table.
+
+ViT, DeiT (always with a distillation token), ViT-MSN, the encoder of ViT-MAE, I-JEPA, Pixio,
+ViTPose, and the image towers of FLAVA, DPT and InternVL.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
+from probe.errors import AnatomyError
 from probe.families.base import Family
 from probe.families.hf_sites import (
     added_table,
@@ -11,6 +18,7 @@ from probe.families.hf_sites import (
     dotted,
     has,
     instances,
+    interpolates_always,
     only,
     pair,
     parent,
@@ -19,10 +27,20 @@ from probe.families.hf_sites import (
     predict_logits,
 )
 from probe.families.positions import table_kind
-from probe.types import Anatomy, PatchSite
+from probe.families.timm_layers import convolved
+from probe.types import Anatomy, Grid, PatchSite
 
-EMBEDDINGS = ("ViTEmbeddings", "DeiTEmbeddings", "ViTMSNEmbeddings", "ViTMAEEmbeddings")
-LAYERS = ("ViTLayer", "DeiTLayer", "ViTMSNLayer", "ViTMAELayer")
+EMBEDDINGS = (
+    "ViTEmbeddings", "DeiTEmbeddings", "ViTMSNEmbeddings", "ViTMAEEmbeddings", "IJepaEmbeddings",
+    "PixioEmbeddings", "FlavaImageEmbeddings", "DPTViTEmbeddings", "InternVLVisionEmbeddings",
+    "QianfanOCRVisionEmbeddings", "VitPoseBackboneEmbeddings",
+)  # fmt: skip
+VITPOSE = "VitPoseBackboneEmbeddings"
+LAYERS = (
+    "ViTLayer", "DeiTLayer", "ViTMSNLayer", "ViTMAELayer", "IJepaLayer", "PixioLayer",
+    "FlavaLayer", "DPTViTLayer", "InternVLVisionLayer", "QianfanOCRVisionLayer",
+    "VitPoseBackboneLayer",
+)  # fmt: skip
 
 
 def claims(model: nn.Module) -> bool:
@@ -37,18 +55,27 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         AnatomyError: if the position table cannot be brought to that size.
     """
     name, embeddings = only(model, *EMBEDDINGS)
-    projection = embeddings.patch_embeddings
+    projection, table = embeddings.patch_embeddings, embeddings.position_embeddings
     own = pair(projection.image_size)
-    check_square(own, image_size, always=False)
-    table = dotted(name, "position_embeddings")
-    prefix = embeddings.position_embeddings.shape[1] - projection.num_patches
-    grid = patch_grid(image_size, projection.patch_size)
+    patch_grid(image_size, projection.patch_size)
+    grid = convolved(projection.projection, Grid(*image_size))
+    of_class = getattr(embeddings, "cls_token", None)
+    positions, prefix = [], 0 if of_class is None else int(of_class.shape[1])
+    if table is not None:
+        _check_size(model, embeddings, own, image_size)
+        rows = table.shape[1] - projection.num_patches
+        prefix = rows if prefix else 0
+        # Masked autoencoders fix their table by design; untrained ones leave it at zero.
+        fixed = has(model, "ViTMAEEmbeddings")
+        kind = "sinusoidal" if fixed else table_kind(table, rows)
+        method = "bilinear" if has(model, "DPTViTEmbeddings") else "bicubic"
+        where = dotted(name, "position_embeddings")
+        own_grid = patch_grid(own, projection.patch_size)
+        positions = [added_table(kind, where, rows, own_grid, method=method)]
     trunk = parent(name)
     # The decoder of a masked autoencoder is built from the same layers, outside the trunk.
-    blocks = [block for block, _ in instances(model, *LAYERS) if parent(parent(block)) == trunk]
-    # Masked autoencoders fix their table by design; untrained ones leave it at zero.
-    fixed = has(model, "ViTMAEEmbeddings")
-    kind = "sinusoidal" if fixed else table_kind(embeddings.position_embeddings, prefix)
+    holders = (trunk, dotted(trunk, "encoder"))
+    blocks = [block for block, _ in instances(model, *LAYERS) if parent(parent(block)) in holders]
     return plain_anatomy(
         image_size,
         PatchSite(dotted(name, "patch_embeddings"), grid, 0, "NLC"),
@@ -56,10 +83,22 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         "layernorm_before",
         "attention",
         prefix,
-        [added_table(kind, table, prefix, patch_grid(own, projection.patch_size))],
+        positions,
         dotted(trunk, "layernorm"),
-        class_index=0,
+        class_index=0 if prefix else None,
     )
+
+
+def _check_size(
+    model: nn.Module, embeddings: Any, own: tuple[int, int], image_size: tuple[int, int]
+) -> None:
+    if not has(model, VITPOSE):
+        check_square(own, image_size, always=interpolates_always(embeddings))
+    elif own != image_size:
+        raise AnatomyError(
+            f"ViTPose takes images of {own[0]} x {own[1]} px alone, not {image_size[0]} x "
+            f"{image_size[1]}; run it at that image size"
+        )
 
 
 FAMILY = Family("hf_vit", "hf", claims, anatomy, predict_logits)

@@ -42,15 +42,15 @@ def table_kind(table: Tensor, prefix: int) -> PositionKind:
     return "sinusoidal" if fixed else "absolute"
 
 
-def scaled_table(name: str) -> SwapTensors:
-    """Multiply one parameter or buffer by alpha, whole.
+def scaled_table(*names: str) -> SwapTensors:
+    """Multiply parameters or buffers by alpha, whole.
 
     Right for added tables, for relative-bias tables, and for what rotation angles are proportional
     to (`freqs`, `inv_freq`) where no cached sine stands between.
     """
 
     def tensors(model: nn.Module, alpha: float) -> dict[str, Tensor]:
-        return {name: _tensor(model, name) * alpha}
+        return {name: _tensor(model, name) * alpha for name in names}
 
     return SwapTensors(tensors)
 

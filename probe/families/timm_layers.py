@@ -15,6 +15,7 @@ from probe.types import (
     Layout,
     PatchSite,
     PositionSite,
+    Side,
     TokenSite,
 )
 from probe.wiring import AttentionSite, Merge
@@ -71,7 +72,7 @@ class Layers:
         self,
         name: str,
         *,
-        norm: str = "norm1",
+        norm: str | None = "norm1",
         prefix: int = 0,
         layout: Layout = "NLC",
         norm_layout: Layout | None = None,
@@ -81,16 +82,17 @@ class Layers:
 
         Args:
             name: its dotted name.
-            norm: the module in it that feeds what mixes its tokens.
+            norm: the module in it that feeds what mixes its tokens, None where its input does.
             prefix: its prefix tokens.
             layout: of its output, and of the norm's unless `norm_layout` says otherwise.
             norm_layout: of the norm's output.
             attention: the module in it that compares all its tokens with one another, None where
                 no module does.
         """
-        layer, fed_by = len(self._attn_in), f"{name}.{norm}"
+        layer, fed_by = len(self._attn_in), name if norm is None else f"{name}.{norm}"
+        side: Side = "input" if norm is None else "output"
         self._attn_in.append(
-            TokenSite(layer, "attn_in", fed_by, self.grid, prefix, norm_layout or layout)
+            TokenSite(layer, "attn_in", fed_by, self.grid, prefix, norm_layout or layout, side)
         )
         self._block_out.append(TokenSite(layer, "block_out", name, self.grid, prefix, layout))
         if attention is not None:
@@ -108,6 +110,13 @@ class Layers:
         self.grid = convolved(conv, whole)
         rows, cols = conv.stride
         self._merges.append(Merge(len(self._attn_in), rows, cols, overlap=conv.padding[0]))
+
+    def last(
+        self, block: str, norm: str | None, prefix: int = 0, layout: Layout = "NLC"
+    ) -> FeatureSite:
+        """The last tokens: of the norm behind the last block, else of that block itself."""
+        where, class_index = norm or block, 0 if prefix else None
+        return FeatureSite(where, self.grid, prefix, layout, class_index)
 
     def anatomy(
         self,

@@ -16,7 +16,7 @@ from probe.data.preprocess import named_preprocess
 from probe.errors import NotApplicable
 from probe.hooks import submodule
 from probe.types import LoadedModel
-from tests.families.tiny import MAKERS
+from tests.families.tiny import MAKERS, fresh
 
 RNG = np.random.default_rng(0)
 
@@ -70,6 +70,11 @@ def test_a_tolerance_of_zero_would_not_see_the_loss() -> None:
     assert rank_facts(projection(low, eps=0.0))["rank"] > 10
 
 
+def test_a_projection_behind_a_stem_is_no_patchs_map() -> None:
+    with pytest.raises(NotApplicable, match="over 8 channels of a stem, not over pixels"):
+        read_projection(fresh("hf_mobilevit"))
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_family_has_a_projection(name: str) -> None:
     model = MAKERS[name]()
@@ -81,6 +86,10 @@ def test_every_family_has_a_projection(name: str) -> None:
     convolutions = [part for part in stem.modules() if isinstance(part, torch.nn.Conv2d)]
     if len(convolutions) > 1:
         with pytest.raises(NotApplicable, match="tokens come from Conv2d, Conv2d,"):
+            read_projection(model)
+        return
+    if not convolutions:
+        with pytest.raises(NotApplicable, match="tokens come from Linear, not from"):
             read_projection(model)
         return
     found = read_projection(model)

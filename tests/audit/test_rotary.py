@@ -70,6 +70,28 @@ def test_steps_are_those_of_the_table_in_use(name: str) -> None:
     assert float(np.abs(rotation.cols).max()) > 0.01
 
 
+@pytest.mark.parametrize("name", ["hf_dinov3_24x40", "hf_mlcd_40x32", "hf_pixtral"])
+def test_steps_are_those_of_the_cosines_that_transformers_makes(name: str) -> None:
+    model = fresh(name)
+    grid, (site,) = model.anatomy.patches.grid, model.anatomy.positions
+    rope: Any = model.module.get_submodule(site.where)
+    seen: list[Any] = []
+    handle = rope.register_forward_hook(lambda _m, _a, out: seen.append(out))
+    with torch.no_grad():
+        model.forward(images_for(model))
+    handle.remove()
+    cosine, sine = (part[: grid.tokens].double() for part in seen[0])
+    whole = torch.atan2(sine, cosine)
+    angles = whole[:, : whole.shape[1] // 2].unflatten(0, (grid.rows, grid.cols)).numpy()
+    rotation = read_rotation(rope, grid)
+    for steps, found in (
+        (rotation.rows, np.diff(angles, axis=0)),
+        (rotation.cols, np.diff(angles, axis=1)),
+    ):
+        np.testing.assert_allclose(turn(found - steps), 0, atol=2e-5)
+    assert min(np.abs(rotation.rows).max(), np.abs(rotation.cols).max()) > 0.01
+
+
 def test_rows_and_columns_exchanged_are_caught() -> None:
     model = fresh("timm_eva_dinov3")  # 4 x 6 patches: other steps along each axis
     rotation = read_rotation(model.module.rope, model.anatomy.patches.grid)

@@ -26,7 +26,7 @@ def readable(anatomy: Anatomy) -> bool:
     return plain(anatomy) and silent(anatomy) and not windowed(anatomy)
 
 
-MADE_ANEW = {"timm_eva_rope_dynamic", "timm_eva_mrope", "timm_eva_dinov3_dynamic"}
+MADE_ANEW = named(lambda a: any(s.kind == "rotary" and s.carry is None for s in a.positions))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from probe.interventions import permute_patches, scale_positions
 from probe.types import Grid, LoadedModel, TokenSite
 from probe.wiring import EditOutput
 from tests.families.tiny import (
+    ALL_MAKERS,
     IMAGES,
-    MAKERS,
     Watch,
     all_sites,
     fresh,
@@ -29,16 +29,22 @@ from tests.families.tiny import (
     same,
     staged,
     tensors,
+    windowed,
 )
 
-STAGED = named(staged)
+STAGED = named(staged, ALL_MAKERS)
 # What no rule silences stays, but for convolutions, which the test itself takes away.
-UNSILENCED = named(lambda a: any(site.kind in ("gated", "mixing") for site in a.positions))
+UNSILENCED = named(
+    lambda a: any(site.kind in ("gated", "mixing") for site in a.positions), ALL_MAKERS
+)
+WINDOWED = named(windowed, ALL_MAKERS)
 UNSCALED = {"convolutional", "gated", "mixing"}
-permuted_model = pytest.mark.parametrize("name", named(lambda a: a.patches.refusal is None))
-every_model = pytest.mark.parametrize("name", list(MAKERS))
+permuted_model = pytest.mark.parametrize(
+    "name", named(lambda a: a.patches.refusal is None, ALL_MAKERS)
+)
+every_model = pytest.mark.parametrize("name", list(ALL_MAKERS))
 flat_model = pytest.mark.parametrize(
-    "name", [name for name in MAKERS if name not in {*STAGED, *UNSILENCED}]
+    "name", [name for name in ALL_MAKERS if name not in {*STAGED, *UNSILENCED, *WINDOWED}]
 )
 
 
@@ -303,12 +309,12 @@ def test_exactly_one_family_claims_it(name: str, watched: LoadedModel) -> None:
 
 
 def test_every_family_has_a_tiny_model() -> None:
-    built = {fresh(name).family for name in MAKERS}
+    built = {fresh(name).family for name in ALL_MAKERS}
     assert built == set(families())
 
 
 def test_all_layouts_and_a_rectangle_are_among_the_models() -> None:
-    models = [fresh(name) for name in MAKERS]
+    models = [fresh(name) for name in ALL_MAKERS]
     assert {m.anatomy.patches.layout for m in models} >= {"NLC", "NHWC", "NCHW"}
     assert {m.anatomy.attn_in[0].side for m in models} == {"input", "output"}
     assert any(m.anatomy.patches.grid.rows != m.anatomy.patches.grid.cols for m in models)

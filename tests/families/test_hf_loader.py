@@ -305,6 +305,25 @@ def test_a_language_model_is_no_image_model(tmp_path: Path) -> None:
         load(tmp_path, random_init=True)
 
 
+def test_packed_patches_are_no_batch_of_images(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "cosmos3_edge_vision"}')
+    with pytest.raises(
+        CheckpointError,
+        match=r"'cosmos3_edge_vision' model, which takes packed patches .*grid_thw.*, not images",
+    ):
+        load(tmp_path, random_init=True)
+
+
+def test_a_tower_that_stands_in_no_mapping_is_found_in_its_module(tmp_path: Path) -> None:
+    assert type(load(saved(tmp_path, "altclip")).module).__name__ == "AltCLIPVisionModel"
+
+
+def test_a_configuration_without_an_image_size_needs_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "segformer"}')
+    with pytest.raises(UsageError, match="says no image size; choose one with --image-size"):
+        load(tmp_path, random_init=True)
+
+
 def test_an_unknown_option_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is no field of ViTConfig\. Did you mean num_labels"):
         load(saved(tmp_path, "vit"), num_label=3)

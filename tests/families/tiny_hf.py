@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,9 @@ from typing import Any
 
 import torch
 import transformers as hf
+import yaml
 
+import probe
 from probe.coverage.redraw import redraw
 from probe.families.hf_quiet import quiet
 from probe.loading import load_model
@@ -41,6 +44,14 @@ SWIN: dict[str, Any] = {
     "window_size": 4,
     "mlp_ratio": 2.0,
 }
+RADIO: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+    "max_img_size": 48,
+}
 TEXT: dict[str, Any] = {
     "hidden_size": 16,
     "num_hidden_layers": 1,
@@ -50,6 +61,23 @@ TEXT: dict[str, Any] = {
     "bos_token_id": 0,
     "eos_token_id": 1,
 }
+
+
+LIST = Path(probe.__file__).parent / "coverage" / "transformers.yaml"
+LISTED: dict[str, Any] = yaml.safe_load(LIST.read_text(encoding="utf-8"))["architectures"]
+# Of families that no network below belongs to, one or more, as the list of architectures has them.
+BASELINE: dict[str, Any] = {
+    "resnet": {
+        "name": "ResNetForImageClassification",
+        "options": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]},
+    }
+}
+FROM_LIST = (
+    "vitpose_backbone", "vitdet", "sam3_vit_model", "donut-swin", "swin2sr", "pvt", "cvt",
+    "segformer", "poolformer", "focalnet", "levit", "mobilevit", "mobilevitv2", "swiftformer",
+    "hiera", "sam2_hiera_det_model", "timm_wrapper", "siglip2", "yolos", "lw_detr_vit",
+    "rf_detr_dinov2", "pixtral",
+)  # fmt: skip
 
 
 def build(kind: str, config: Any, seed: int = 0) -> Any:
@@ -113,8 +141,29 @@ def networks() -> dict[str, Callable[[], Any]]:
         "siglip_classifier": lambda: build(
             "SiglipForImageClassification", hf.SiglipConfig(**two_towers, **labels)
         ),
+        "ijepa": lambda: build("IJepaForImageClassification", hf.IJepaConfig(**PLAIN, **labels)),
+        "data2vec": lambda: build(
+            "Data2VecVisionForImageClassification",
+            hf.Data2VecVisionConfig(**PLAIN, **labels, use_relative_position_bias=True),
+        ),
+        "tips": lambda: build("Tipsv2VisionModel", hf.Tipsv2VisionConfig(**PLAIN)),
+        "altclip": lambda: build("AltCLIPVisionModel", hf.AltCLIPVisionConfig(**PLAIN)),
+        "aimv2": lambda: build("Aimv2VisionModel", hf.Aimv2VisionConfig(**PLAIN)),
+        "idefics3": lambda: build("Idefics3VisionTransformer", hf.Idefics3VisionConfig(**PLAIN)),
+        "dinov3": lambda: build(
+            "DINOv3ViTModel", hf.DINOv3ViTConfig(**PLAIN, num_register_tokens=3)
+        ),
+        "mlcd": lambda: build("MLCDVisionModel", hf.MLCDVisionConfig(**PLAIN)),
+        "radio": lambda: build("RadioModel", hf.RadioConfig(**RADIO)),
     }
     return {name: partial(_redrawn, make) for name, make in plain.items()}
+
+
+def listed(name: str) -> Any:
+    """An architecture as the list has it."""
+    entry = (LISTED | BASELINE)[name]
+    kind = getattr(hf, entry["name"])
+    return build(entry["name"], kind.config_class(**copy.deepcopy(entry["options"])))
 
 
 def _redrawn(make: Callable[[], Any]) -> Any:
@@ -139,7 +188,9 @@ def tiny_model(
     change: Callable[[Any], None] | None = None,
 ) -> LoadedModel:
     """One of `networks()`, changed, saved and loaded back as any checkpoint is."""
-    network = networks()[name]()
+    network = (
+        _redrawn(partial(listed, name)) if name in (*FROM_LIST, *BASELINE) else networks()[name]()
+    )
     if change is not None:
         with torch.no_grad():
             change(network)
@@ -163,6 +214,26 @@ def tiny_models() -> dict[str, Callable[[], LoadedModel]]:
         "swin_v2": (35, 44),
         "clip": (40, 24),
         "siglip": (24, 48),
+        "idefics3": (40, 24),
+        "dinov3": (24, 40),
+        "mlcd": (40, 32),
+        "radio": (24, 40),
+    }.items():
+        models[f"{name}_{size[0]}x{size[1]}"] = partial(tiny_model, name, size)
+    return {f"hf_{name}": make for name, make in models.items()}
+
+
+def listed_models() -> dict[str, Callable[[], LoadedModel]]:
+    """Every model of `FROM_LIST` at the list's size, and one of each kind at another, by name."""
+    own = {name: tuple(LISTED[name].get("image_size", ())) or None for name in FROM_LIST}
+    models = {name: partial(tiny_model, name, size) for name, size in own.items()}
+    models |= {name: partial(tiny_model, name, (64, 48)) for name in BASELINE}
+    for name, size in {
+        "vitdet": (24, 40),
+        "cvt": (64, 96),
+        "focalnet": (30, 44),
+        "hiera": (96, 64),
+        "mobilevit": (64, 128),
     }.items():
         models[f"{name}_{size[0]}x{size[1]}"] = partial(tiny_model, name, size)
     return {f"hf_{name}": make for name, make in models.items()}
