@@ -206,10 +206,29 @@ def test_what_is_refused_and_what_breaks(monkeypatch: pytest.MonkeyPatch) -> Non
     assert broken.reason == "ZeroDivisionError: odd"
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_convnext"])
-def test_convolutional_baselines_have_ssdc_alone(name: str) -> None:
-    found = cover("timm", name, Architecture(name=name, image_size=[64, 96])).works
-    assert found is not None
+STAGES = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}
+WIDE = {"hidden_sizes": [64, 64, 128, 128], "depths": [1, 1, 1, 1], "embedding_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "options"),
+    [
+        ("timm", "test_resnet", {}),
+        ("timm", "test_convnext", {}),
+        ("transformers", "ResNetForImageClassification", STAGES | {"embedding_size": 8}),
+        ("transformers", "ConvNextForImageClassification", STAGES),
+        ("transformers", "ConvNextV2ForImageClassification", STAGES),
+        ("transformers", "RegNetForImageClassification", WIDE),
+        ("transformers", "BitForImageClassification", WIDE | {"num_groups": 8}),
+    ],
+)
+def test_convolutional_baselines_have_ssdc_alone(
+    library: Library, name: str, options: dict[str, Any]
+) -> None:
+    one = Architecture(name=name, options=options, image_size=[64, 96])
+    covered = cover(library, name, one)
+    found = covered.works
+    assert found is not None, covered.reason
     assert [one.works for one in vars(found).values()] == [True, None, None, True]
     assert found.rpi.words.startswith("RPI does not apply: ")
     assert "convolutional" in found.alpha.words
