@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -53,7 +54,8 @@ def card_key(
         files: content hashes of local files.
     """
     fields = asdict(spec) | {"source": public_source(spec)}
-    local = dict.fromkeys(("preprocess", "readout", "labels"))
+    fields.pop("folder")
+    local = dict.fromkeys(("weights", "preprocess", "readout", "labels"))
     for name in local:  # the content counts, not the place
         path = fields.pop(name)
         local[name] = path if path is None else files.sha256(Path(path)) or path
@@ -65,6 +67,7 @@ def card_key(
         "spec": fields,
         "local": local,
         "weights": {path.name: files.sha256(path) for path in _local_files(spec)},
+        "code": sorted(str(files.sha256(path)) for path in _code_files(spec)),
         "options": chosen,
         "settings": {
             k: v for k, v in asdict(settings).items() if k not in ("batch_size", "workers")
@@ -98,6 +101,23 @@ def _local_files(spec: ModelSpec) -> list[Path]:
         )
     beside = path.with_name("config.json")
     return [found for found in (path, beside) if os.path.isfile(found)]
+
+
+def _code_files(spec: ModelSpec) -> list[Path]:
+    """The source files that an `import:` constructor may come from: any of them may change it."""
+    kind, _, place = spec.source.partition(":")
+    if kind != "import":
+        return []
+    top = place.partition(":")[0].partition(".")[0]
+    found = set() if spec.folder is None else set(Path(spec.folder).glob("*.py"))
+    places = [] if spec.folder is None else [Path(spec.folder) / top]
+    installed = importlib.util.find_spec(top)
+    if installed is not None and installed.origin is not None:
+        found.add(Path(installed.origin))
+        places += [Path(folder) for folder in installed.submodule_search_locations or ()]
+    for folder in places:
+        found.update(folder.rglob("*.py"))
+    return sorted(path for path in found if path.is_file())
 
 
 def _accelerators() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 
@@ -13,6 +13,7 @@ from probe.data.preprocess import at_size, named_preprocess, paper_preprocess
 from probe.errors import AnatomyError, CheckpointError, UsageError, did_you_mean
 from probe.families.base import Library, RawModel, family_of
 from probe.families.checkpoint import check_finite
+from probe.families.declared import declare, inline_anatomy, stated_size
 from probe.types import DType, LoadedModel, ModelSpec, Preprocess
 
 
@@ -48,8 +49,14 @@ def load_model(
         near = did_you_mean(str(dtype), get_args(DType))
         raise UsageError(f"dtype must be one of {', '.join(get_args(DType))}; got '{dtype}'.{near}")
     place = pick_device(device)
-    raw = _load_raw(spec, image_size=image_size, random_init=random_init, seed=seed)
-    family = family_of(raw.module, raw.library, spec.family)
+    inline = inline_anatomy(spec)
+    if inline is None:
+        raw = load_raw(spec, image_size=image_size, random_init=random_init, seed=seed)
+        family = family_of(raw.module, raw.library, spec.family)
+    else:
+        size = stated_size(inline, image_size, spec.name)
+        raw = load_raw(spec, image_size=size, random_init=random_init, seed=seed)
+        raw, family = declare(raw, inline, spec.name)
     anatomy = family.anatomy(raw.module, raw.image_size)
     if anatomy.patches.grid.tokens < 2:
         raise AnatomyError(
@@ -112,8 +119,8 @@ def pick_device(device: str) -> torch.device:
 def source_library(spec: ModelSpec) -> Library:
     """Which library loads `spec`: its prefix says so, or a folder's config.json does."""
     kind, _, place = spec.source.partition(":")
-    if kind in ("timm", "hf"):
-        return "timm" if kind == "timm" else "hf"
+    if kind in ("timm", "hf", "import"):
+        return cast(Library, kind)
     config = Path(place) / "config.json"
     if not os.path.isfile(config):  # False too for what can be no path
         return "timm"
@@ -124,10 +131,19 @@ def source_library(spec: ModelSpec) -> Library:
     return "hf" if isinstance(fields, dict) and "model_type" in fields else "timm"
 
 
-def _load_raw(
+def load_raw(
     spec: ModelSpec, *, image_size: tuple[int, int] | None, random_init: bool, seed: int
 ) -> RawModel:
-    if source_library(spec) == "hf":
+    """The module as its library loads it, before anything has looked at its anatomy.
+
+    Arguments and errors are those of `load_model`.
+    """
+    library = source_library(spec)
+    if library == "import":
+        from probe.families.import_loader import load_import
+
+        return load_import(spec, image_size=image_size, random_init=random_init, seed=seed)
+    if library == "hf":
         from probe.families.hf_loader import load_hf
 
         return load_hf(spec, image_size=image_size, random_init=random_init, seed=seed)

@@ -1,7 +1,7 @@
 """The nouns of the project: frozen dataclasses without behaviour of their own.
 
-Axis names: B images of a batch, N patch tokens of a grid (rows * cols, row-major), C channels, L
-layers, G jackknife groups, K permutation draws.
+Axis names: B images, N patch tokens of a grid (rows * cols, row-major), C channels, L layers, G
+jackknife groups, K permutation draws.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from probe import wiring
-from probe.wiring import CarryOutput, CarryTensors, EditOutput, SwapTensors
 
 if TYPE_CHECKING:
     import torch
@@ -81,20 +80,19 @@ class TokenSite:
 class PositionSite:
     """One positional signal; `gated`: attention by position alone; `mixing`: weights per index.
 
-    `where` is the dotted name of the table, buffer or module. `prefix` counts the rows of a table
-    that belong to prefix tokens. `rescale` is how alpha reaches the signal, None where it cannot;
-    `max_alpha` bounds alpha where the signal saturates (Swin V2: 1). `carry` moves a rotation or a
-    bias along with permuted tokens, None where every run makes it anew. `grid` is what a table was
-    made for, of a bias the window; `layout` is that of a table. `resampling` says in plain words
-    how the library maps the signal to another image size.
+    `where` is the dotted name of the table, buffer or module; `prefix` counts a table's rows for
+    prefix tokens. `rescale` is how alpha reaches the signal, None where it cannot; `max_alpha`
+    bounds alpha where the signal saturates. `carry` moves a rotation or a bias along with permuted
+    tokens, None where every run makes it anew. `grid` (of a bias: window) is what a table was made
+    for, `layout` its own; `resampling` says how other sizes are reached.
     """
 
     kind: PositionKind
     where: str
     prefix: int = 0
-    rescale: SwapTensors | EditOutput | None = None
+    rescale: wiring.SwapTensors | wiring.EditOutput | None = None
     max_alpha: float = 2.0
-    carry: CarryTensors | CarryOutput | None = None
+    carry: wiring.CarryTensors | wiring.CarryOutput | None = None
     grid: Grid | None = None
     resampling: str = ""
     layout: Layout = "NLC"
@@ -115,8 +113,8 @@ class FeatureSite:
 class Anatomy:
     """What a family declares about one loaded model at one image size.
 
-    `attn_in` and `block_out` hold one site per layer, in order of execution across stages;
-    `image_size` is (height, width) in pixels. `attention` says who attends to whom, one per layer.
+    `attn_in`, `block_out` and `attention` hold one site per layer, in order of execution across
+    stages; `image_size` is (height, width) in pixels.
     """
 
     image_size: tuple[int, int]
@@ -138,8 +136,7 @@ class Preprocess:
     """From a decoded RGB image to the model's input.
 
     `resize` is ("short", pixels), ("squash", (height, width)) or None; `crop` is (height, width),
-    centred, or None. `mean` and `std` are per channel, for values in 0..1. `source` says where the
-    settings come from (checkpoint, imagenet, half, FILE, or protocol paper).
+    centred, or None. `mean` and `std` are per channel, of values in 0..1; `source` says whose.
     """
 
     size: tuple[int, int]
@@ -155,9 +152,10 @@ class Preprocess:
 class ModelSpec:
     """Which model is meant, before anything is loaded.
 
-    `source` is `timm:NAME`, `hf:ID`, `file:PATH` (absolute once resolved) or `package:NAME`.
-    `options` go to the constructor. `family` forces a family; None lets the model's structure
-    choose. `preprocess` is imagenet, half, a file, or None for the checkpoint's own.
+    `source` is `timm:NAME`, `hf:ID`, `file:PATH`, `package:NAME`, or `import:MODULE:NAME` with
+    `weights` (a file) and the `folder` where MODULE is looked up first. `options` go to the
+    constructor. `family` forces a family; an inline `anatomy` replaces it. `preprocess` is
+    imagenet, half, a file, or None for the checkpoint's own.
     """
 
     name: str
@@ -166,6 +164,9 @@ class ModelSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     revision: str | None = None
     family: str | None = None
+    anatomy: Mapping[str, Any] | None = None
+    weights: str | None = None
+    folder: str | None = None
     preprocess: str | None = None
     data: str | None = None
     readout: str | None = None
@@ -180,8 +181,8 @@ class ModelSpec:
 class Identity:
     """Which weights (`sha256:...` of the files, or `random:SEED`), and what they were put into.
 
-    `resolved` is the full id; `revision` the hub commit, None for local files; `configuration` the
-    hash of what the architecture was built from, since equal weights fit more than one.
+    `resolved` is the full id; `revision` the hub commit, None for local files; `configuration` a
+    hash of the architecture, since equal weights fit more than one.
     """
 
     resolved: str

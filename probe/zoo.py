@@ -17,8 +17,9 @@ from probe.types import ModelSpec, PositionKind
 from probe.yaml_file import YamlFile
 from probe.zoo_file import Entry, read_zoo_file
 
-SOURCES = ("timm", "hf", "file", "package")
+SOURCES = ("timm", "hf", "file", "package", "import")
 PREPROCESS_NAMES = ("imagenet", "half")
+_CONSTRUCTOR = re.compile(r"\w+(\.\w+)*:\w+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -111,7 +112,8 @@ def load_zoo(path: Path | None = None) -> Zoo:
     """The built-in zoo, with the models and suites of the file `path` laid over it.
 
     An entry of `path` replaces the whole built-in entry of the same name. `file:` sources and the
-    files of `preprocess`, `readout` and `labels` are relative to the zoo file's folder.
+    files of `weights`, `preprocess`, `readout` and `labels` are relative to the zoo file's folder,
+    where the module of an `import:` source is looked up first. Nothing is imported here.
 
     Raises:
         ZooError: `FILE:LINE: what is wrong`, for a file that cannot be read as a zoo.
@@ -173,8 +175,15 @@ def _spec(file: YamlFile, name: str, entry: Entry) -> ModelSpec:
     if entry.arch and kind not in ("file", "package"):
         message = f"'arch' is for a state-dict file; {entry.source} carries its own architecture"
         file.fail((*here, "arch"), message)
-    if entry.anatomy is not None:
-        file.fail((*here, "anatomy"), "inline anatomy is not supported yet; leave it out")
+    if kind == "import" and not _CONSTRUCTOR.fullmatch(rest):
+        message = f"source '{entry.source}' must be import:MODULE:NAME, as in import:mynet:build"
+        file.fail((*here, "source"), message)
+    if entry.weights and kind != "import":
+        message = f"'weights' is for an import: source; {entry.source} names its own"
+        file.fail((*here, "weights"), message)
+    if entry.anatomy is not None and entry.family is not None:
+        message = "an inline anatomy stands in place of a family's; leave one of the two out"
+        file.fail((*here, "family"), message)
     kinds = ("none", *get_args(PositionKind))
     for part in (entry.position or "none").split("+"):
         if part not in kinds:
@@ -193,11 +202,14 @@ def _spec(file: YamlFile, name: str, entry: Entry) -> ModelSpec:
         name=name,
         source=source,
         preprocess=preprocess,
+        weights=beside(entry.weights),
+        folder=str(folder) if kind == "import" else None,
+        anatomy=None if entry.anatomy is None else entry.anatomy.model_dump(),
         readout=beside(entry.readout),
         labels=beside(entry.labels),
         tags=tuple(entry.tags),
         provenance=entry.provenance.model_dump(exclude_none=True),
         **entry.model_dump(
-            exclude={"source", "preprocess", "readout", "labels", "anatomy", "tags", "provenance"}
+            include={"arch", "options", "revision", "family", "data", "group", "position"}
         ),
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from probe.errors import ZooError
+from probe.inline import InlineAnatomy
 from probe.yaml_file import YamlFile, read_yaml
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -27,11 +28,15 @@ class Provenance(BaseModel):
 
 
 class Entry(BaseModel):
-    """One model of a zoo file, as it is written there."""
+    """One model of a zoo file, as it is written there.
+
+    `weights` is the state-dict file of an `import:` source.
+    """
 
     model_config = _STRICT
     source: Text
     arch: Text | None = None
+    weights: Text | None = None
     options: dict[str, Any] = {}
     revision: Text | None = None
     family: Text | None = None
@@ -39,7 +44,7 @@ class Entry(BaseModel):
     data: Text | None = None
     readout: Text | None = None
     labels: Text | None = None
-    anatomy: dict[str, Any] | None = None
+    anatomy: InlineAnatomy | None = None
     group: Text | None = None
     position: Text | None = None
     tags: list[Text] = []

@@ -17,19 +17,21 @@ TUTORIALS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
 
 
 def test_there_are_tutorials() -> None:
-    assert [text.splitlines()[0][:2] for text in TUTORIALS] == ["1.", "2."]
+    assert [text.splitlines()[0][:2] for text in TUTORIALS] == ["1.", "2.", "3."]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", TUTORIALS, ids=lambda text: text.splitlines()[0])
 def test_it_runs_as_written(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A YAML block is saved under the name in its first line; a text block is in what was shown."""
+    """A block is saved under the name in its first line; a text block is in what was shown."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     shown, ran = "", 0
     for language, block in FENCE.findall(text):
-        if language == "yaml":
-            Path(block.splitlines()[0].removeprefix("# ")).write_text(block, encoding="utf-8")
+        named = re.match(r"# (\w+\.\w+)\n", block)
+        if named is not None:
+            Path(named[1]).write_text(block, encoding="utf-8")
         elif language == "python":
             exec(compile(block, "docs/extending.md", "exec"), {"__name__": "__main__"})
         elif language == "sh":

@@ -194,7 +194,7 @@ def test_yaml_1_2_scalars(tmp_path: Path) -> None:
         (
             "schema: 1\nmodels:\n  a:\n    source: hf:x\n    anatomy: {patches: p}\n",
             5,
-            "inline anatomy is not supported yet",
+            "'models.a.anatomy.patches': input should be a valid dictionary",
         ),
         (
             "schema: 1\nmodels:\n  a:\n    source: hf:x\n    position: rotary+absolut\n",

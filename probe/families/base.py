@@ -18,7 +18,7 @@ from probe import plugins
 from probe.errors import AnatomyError, UsageError, did_you_mean
 from probe.types import Anatomy, Identity, Preprocess
 
-Library = Literal["timm", "hf"]
+Library = Literal["timm", "hf", "import"]
 
 
 @dataclass(frozen=True)

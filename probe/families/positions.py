@@ -56,8 +56,8 @@ def scaled_table(*names: str) -> SwapTensors:
 
 
 def scaled_output() -> EditOutput:
-    """Multiply what a module adds to the tokens by alpha, whole."""
-    return EditOutput(lambda table, alpha: table * alpha)
+    """Multiply what a module gives by alpha, whole: right for a module whose output is a bias."""
+    return EditOutput(lambda bias, alpha: bias * alpha)
 
 
 def bounded_bias() -> EditOutput:

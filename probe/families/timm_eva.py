@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from timm.layers import (
-    RotaryEmbeddingCat,
-    RotaryEmbeddingDinoV3,
-    RotaryEmbeddingMixed,
-    RotaryEmbeddingMRope,
-)
+from timm.layers import RotaryEmbeddingDinoV3
 from timm.models.eva import Eva, EvaBlockPostNorm
 from torch import nn
 
-from probe.errors import AnatomyError
 from probe.families.base import Family
-from probe.families.positions import (
-    carried_rows,
-    rotary_bands,
-    rotary_periods,
-    scaled_table,
-)
+from probe.families.positions import carried_rows
 from probe.families.timm_head import predict
+from probe.families.timm_rotary import rotary_angles
 from probe.families.timm_trunk import flat_anatomy, member
 from probe.types import Anatomy, PositionSite
-from probe.wiring import CarryTensors, SwapTensors
+from probe.wiring import CarryTensors
 
 
 def _claims(module: nn.Module) -> bool:
@@ -33,21 +23,6 @@ def _claims(module: nn.Module) -> bool:
 
 def _attention_norm(block: nn.Module) -> str | None:
     return None if isinstance(block, EvaBlockPostNorm) else "norm1"
-
-
-def _angles(rope: nn.Module) -> SwapTensors:
-    if isinstance(rope, RotaryEmbeddingCat):
-        return rotary_bands("rope")
-    if isinstance(rope, RotaryEmbeddingDinoV3):
-        return rotary_periods("rope")
-    # These two make their angles from the frequencies in every forward pass.
-    if isinstance(rope, RotaryEmbeddingMixed):
-        return scaled_table("rope.freqs")
-    if isinstance(rope, RotaryEmbeddingMRope):
-        return scaled_table("rope.inv_freq")
-    raise AnatomyError(
-        f"rotary positions come from {type(rope).__name__}, whose angles this version cannot scale"
-    )
 
 
 def _resampling(rope: Any) -> str:
@@ -85,7 +60,7 @@ def _anatomy(module: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             PositionSite(
                 "rotary",
                 "rope",
-                rescale=_angles(eva.rope),
+                rescale=rotary_angles(eva, "rope"),
                 carry=carry,
                 resampling=_resampling(eva.rope),
             ),
