@@ -192,6 +192,29 @@ def test_yaml_1_2_scalars(tmp_path: Path) -> None:
             "'arch' is for a state-dict file",
         ),
         (
+            "schema: 1\nmodels:\n  a:\n    source: hf:x\n    anatomy:\n      blocks:\n"
+            "        - patern: b\n",
+            7,
+            "unknown key 'patern'. Did you mean pattern",
+        ),
+        (
+            "schema: 1\nmodels:\n  a:\n    source: hf:x\n    anatomy:\n      image_size: [8, 8]\n"
+            "      patches: {module: p, grid: [2, 2], layout: NCHW}\n      blocks:\n"
+            "        - {pattern: b, attn_in: '', grid: [2, 2], layout: NLC}\n",
+            9,
+            "add side: input to read what it takes",
+        ),
+        (
+            "schema: 1\nmodels:\n  a:\n    source: import:net\n",
+            4,
+            "source 'import:net' must be import:MODULE:NAME, as in import:mynet:build",
+        ),
+        (
+            "schema: 1\nmodels:\n  a:\n    source: hf:x\n    weights: w.safetensors\n",
+            5,
+            "'weights' is for an import: source; hf:x names its own",
+        ),
+        (
             "schema: 1\nmodels:\n  a:\n    source: hf:x\n    anatomy: {patches: p}\n",
             5,
             "'models.a.anatomy.patches': input should be a valid dictionary",
