@@ -18,7 +18,7 @@ MORE = """
   swin:
     source: "timm:swin_tiny_patch4_window7_224"
     options: {depths: [2, 2], embed_dim: 8, num_heads: [1, 1], img_size: 56, num_classes: 10}
-  conv: {source: "timm:resnet18"}
+  conv: {source: "timm:test_efficientnet"}
 """
 
 
@@ -95,7 +95,7 @@ def test_requests_that_make_no_sense() -> None:
 
 def test_a_convolutional_network_is_refused_in_one_line() -> None:
     text = refused(1, "conv", *SMALL)
-    assert "no family reads the architecture timm.models.resnet.ResNet" in text
+    assert "no family reads the architecture timm.models.efficientnet.EfficientNet" in text
 
 
 def test_too_few_images_for_the_variance_are_said() -> None:

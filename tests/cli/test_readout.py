@@ -215,7 +215,10 @@ def test_usage_errors(here: Path, arguments: list[str], message: str) -> None:
             "'photos' has no labels to fit a readout to; give a folder ",
         ),
         ([*DIGITS, "--limit", "5"], "classes with a single image cannot be held out and fitted ("),
-        (["timm:resnet18", *DIGITS[1:]], "no family reads the architecture timm.models.resnet.Re"),
+        (
+            ["timm:test_efficientnet", *DIGITS[1:]],
+            "no family reads the architecture timm.models.efficientnet",
+        ),
         ([*DIGITS, "--out", "/proc/x/y"], "cannot write into /proc/x: "),
     ],
 )

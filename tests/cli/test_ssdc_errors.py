@@ -16,16 +16,18 @@ from tests.cli.command import FILES, ROOT, TINY, as_json, files, probe, refused
 
 
 def test_one_broken_model_does_not_end_the_others(here: Path) -> None:
-    models = ["timm:resnet18", "timm:test_vit", "timm:test_vit3"]
+    models = ["timm:test_efficientnet", "timm:test_vit", "timm:test_vit3"]
     command = [*models, *TINY[1:], "--limit", "3", "--out", "out"]
     envelope = as_json(*command, code=1)
     assert [result["model"] for result in envelope["results"]] == models[1:]
     ((name, message),) = [(f["model"], f["error"]) for f in envelope["failures"]]
-    assert name == "timm:resnet18"
-    assert message.startswith("no family reads the architecture timm.models.resnet.ResNet; ")
+    assert name == "timm:test_efficientnet"
+    assert message.startswith(
+        "no family reads the architecture timm.models.efficientnet.EfficientNet; "
+    )
     found = probe(*command)
     assert found.exit_code == 1
-    assert found.stderr == f"probe: timm:resnet18: {message}\n"
+    assert found.stderr == f"probe: timm:test_efficientnet: {message}\n"
     assert "timm:test_vit3" in found.stdout
     assert json.loads((here / "out" / "ssdc.json").read_text()) == envelope
     assert files(here / "out") == FILES
@@ -95,10 +97,11 @@ def test_usage_errors(here: Path, arguments: list[str], message: str) -> None:
 
 
 def test_a_network_without_a_grid_that_is_read() -> None:
-    message = refused(1, "timm:resnet18", *TINY[1:], "--limit", "3")
+    message = refused(1, "timm:test_efficientnet", *TINY[1:], "--limit", "3")
     assert message.startswith(
-        "timm:resnet18: no family reads the architecture timm.models.resnet.ResNet; "
-        "it may have no token grid (convolutional networks have none yet)"
+        "timm:test_efficientnet: no family reads the architecture "
+        "timm.models.efficientnet.EfficientNet; it may have no token "
+        "grid (of convolutional networks, ResNet and ConvNeXt are baselines)"
     )
 
 

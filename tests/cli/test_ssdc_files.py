@@ -126,12 +126,12 @@ def test_a_run_that_fails_leaves_no_file_of_another(here: Path) -> None:
     assert probe(*TINY, "--limit", "3", "--out", "out").exit_code == 0
     assert files(here / "out") == FILES
     (here / "out" / "notes.txt").write_text("mine")
-    message = refused(1, "timm:resnet18", *TINY[1:], "--limit", "3", "--out", "out")
-    assert message.startswith("timm:resnet18: no family reads the architecture ")
+    message = refused(1, "timm:test_efficientnet", *TINY[1:], "--limit", "3", "--out", "out")
+    assert message.startswith("timm:test_efficientnet: no family reads the architecture ")
     assert files(here / "out") == ["notes.txt", "ssdc.json"]
     envelope = json.loads((here / "out" / "ssdc.json").read_text())
     assert envelope["results"] == []
-    assert [failure["model"] for failure in envelope["failures"]] == ["timm:resnet18"]
+    assert [failure["model"] for failure in envelope["failures"]] == ["timm:test_efficientnet"]
 
 
 @pytest.mark.parametrize(
