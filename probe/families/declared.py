@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from probe.errors import AnatomyError, UsageError
 from probe.families.base import Family, RawModel
 from probe.families.declared_positions import declared_positions
-from probe.families.trace import Shape, Trace, shown, trace
+from probe.families.trace import BATCH, Shape, Trace, shown, trace
 from probe.hooks import split_tokens
 from probe.inline import InlineAnatomy, InlineBlocks, matching
 from probe.types import (
@@ -175,6 +175,11 @@ def _check_tokens(
     verb = "gives" if side == "output" else "takes"
     if fits(shape, Grid(*grid), prefix, layout):
         return
+    if shape and shape[0] != BATCH:
+        raise AnatomyError(
+            f"{at}: '{where}' {verb} {shown(shape)}, {shape[0]} rows for {BATCH} images: windows "
+            "or units come first there, not images; name a module outside of them"
+        )
     raise AnatomyError(
         f"{at}: '{where}' {verb} {shown(shape)}, but {layout} with grid {list(grid)} and prefix "
         f"{prefix} is stated. {_instead(shape, Grid(*grid), prefix)}"
@@ -182,8 +187,8 @@ def _check_tokens(
 
 
 def fits(shape: Shape | None, grid: Grid, prefix: int, layout: Layout) -> bool:
-    """Whether a tensor of that shape holds exactly those tokens."""
-    if shape is None:
+    """Whether a tensor of that shape, from a traced pass, holds exactly those tokens per image."""
+    if not shape or shape[0] != BATCH:
         return False
     try:
         split_tokens(torch.empty(shape, device="meta"), grid, prefix, layout, "")
@@ -257,7 +262,7 @@ def _classes(predict: Callable[[Any], Tensor], seen: Trace, head: str, name: str
             + (f"; it has {', '.join(map(str, fields))}" if fields else "")
             + "; state `tensor`, a field, or leave head out"
         ) from None
-    if not isinstance(logits, Tensor) or logits.ndim != 2:
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != BATCH:
         what = shown(tuple(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__
         raise AnatomyError(f"{at}: '{head}' is {what}, not logits (B, classes); leave head out")
     return logits.shape[1]

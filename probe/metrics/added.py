@@ -19,6 +19,7 @@ from torch import Tensor
 
 from probe import plugins
 from probe.errors import DataError, UsageError, did_you_mean
+from probe.metrics.grids import check_rows
 from probe.types import Grid
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -99,8 +100,10 @@ class ImageMeans:
         """Add a batch: patch tokens (B, N, C) of a layer, and the group (B,) of every image.
 
         Raises:
+            AnatomyError: if the tokens are not of B images.
             DataError: if a metric fails or gives something else than one number per image.
         """
+        check_rows(layer, tokens, len(groups))
         for row, metric in enumerate(self.metrics):
             values = _values(metric, tokens.detach(), self.grids[layer])
             defined = np.isfinite(values)

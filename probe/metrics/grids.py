@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from probe.errors import AnatomyError
 from probe.numerics.distance import FULL_TOKENS, SUBSET_TOKENS, grid_distances, token_subset
 from probe.numerics.intervals import MAX_GROUPS
 from probe.numerics.ranks import PairRanker
@@ -33,3 +34,16 @@ def sum_bytes(grid: Grid) -> int:
     """Bytes that the running sums of one layer take, at most."""
     tokens = grid.tokens if grid.tokens <= FULL_TOKENS else SUBSET_TOKENS
     return HalfMatrix(tokens).size * MAX_GROUPS * (8 if tokens <= EXACT_TOKENS else 4)
+
+
+def check_rows(layer: int, tokens: Tensor, images: int) -> None:
+    """Refuse tokens that are not one row (N, C) per image: sums over windows would look like SSDC.
+
+    Raises:
+        AnatomyError: if there are more or fewer.
+    """
+    if len(tokens) != images:
+        raise AnatomyError(
+            f"layer {layer} gives {len(tokens)} rows of tokens for {images} images, so they are of "
+            "windows or units; mend its anatomy to name a module outside of them"
+        )

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe.metrics.grids import GridRanks
+from probe.metrics.grids import GridRanks, check_rows
 from probe.numerics.distance import landmarks
 from probe.numerics.ranks import PairRanker
 from probe.numerics.relabel import ImageRelabelling, null_values
@@ -108,7 +108,11 @@ class SSDCStatistic:
             tokens: its patch tokens (B, N, C), row-major, in any floating dtype.
             groups: (B,) the jackknife group of every image.
             indices: (B,) the place of every image in its data set.
+
+        Raises:
+            AnatomyError: if the tokens are not of B images.
         """
+        check_rows(layer, tokens, len(groups))
         shared = self._ranks[self.grids[layer]]
         unit = shared.unit(tokens.detach())
         if self.average == "similarity":

@@ -175,6 +175,32 @@ def test_a_fault_is_answered_with_what_the_model_has(anatomy: dict[str, Any], to
     assert told in refusal(anatomy)
 
 
+UNITS: dict[str, Any] = {
+    "image_size": [32, 48],
+    "patches": {"module": "proj", "grid": [4, 6], "layout": "NCHW"},
+    "blocks": [{"pattern": "layers.*", "attn_in": "norm1", "grid": [2, 3], "layout": "NLC"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("anatomy", "told"),
+    [
+        (UNITS, "anatomy.blocks[0].attn_in: 'layers.0.norm1' gives (8, 6, 16), 8 rows for 2"),
+        (
+            UNITS | {"blocks": [UNITS["blocks"][0] | {"attn_in": "", "side": "input"}]},
+            "anatomy.blocks[0].attn_in: 'layers.0' takes (8, 6, 16), 8 rows for 2 images",
+        ),
+        (
+            UNITS | {"patches": {"module": "folded", "grid": [2, 3], "layout": "NLC"}},
+            "anatomy.patches: 'folded' gives (8, 6, 16), 8 rows for 2 images: windows or units come "
+            "first there, not images; name a module outside of them",
+        ),
+    ],
+)
+def test_windows_are_no_images(anatomy: dict[str, Any], told: str) -> None:
+    assert told in refusal(anatomy, source="import:unseen:Units")
+
+
 def test_a_head_in_a_field() -> None:
     fields = {"source": "import:unseen:Fields"}
     model = loaded(changed(head="logits"), **fields)

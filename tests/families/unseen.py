@@ -53,6 +53,25 @@ class Fields(Net):
         return {"embedding": images.mean((2, 3)), "logits": super().forward(images)}
 
 
+class Units(nn.Module):
+    """Blocks see the grid of 4 x 6 folded into units of 2 x 3 tokens: (4 B, 6, C)."""
+
+    def __init__(self, width: int = 16, classes: int = 5) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, 8, 8)
+        self.folded = nn.Identity()
+        self.layers = nn.ModuleList(Block(width) for _ in range(2))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.proj(images).unfold(2, 2, 2).unfold(3, 2, 2).permute(0, 4, 5, 2, 3, 1)
+        x = self.folded(x.flatten(3, 4).flatten(0, 2))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x).unflatten(0, (len(images), -1)).mean((1, 2)))
+
+
 def build(depth: int = 2) -> nn.Module:
     return Net(depth)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from probe.errors import DataError, UsageError
+from probe.errors import AnatomyError, DataError, UsageError
 from probe.metrics.added import ImageMeans, TokenMetric, find_metrics
 from probe.types import Grid
 
@@ -93,6 +93,12 @@ def test_an_undefined_image_makes_the_mean_undefined() -> None:
 def test_what_is_no_number_per_image_is_told(measure: Callable[..., Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         means(measure).update(0, images(3), np.arange(3))
+
+
+@pytest.mark.parametrize("rows", [2, 6])
+def test_rows_that_are_no_images_are_refused(rows: int) -> None:
+    with pytest.raises(AnatomyError, match=rf"layer 1 gives {rows} rows of tokens for 3 images"):
+        means().update(1, images(rows), np.arange(3))
 
 
 def test_errors_that_may_be_memory_pass_through() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from probe.errors import AnatomyError
 from probe.metrics.finish import finalise_together
 from probe.metrics.ssdc import CONSTANT, SSDCStatistic
 from probe.numerics.distance import grid_distances
@@ -73,6 +74,16 @@ def test_batch_size_and_order_change_nothing(average: str, batch: int) -> None:
     assert other.value == pytest.approx(base.value, abs=1e-9)
     np.testing.assert_allclose(other.leave_one_out, base.leave_one_out, atol=1e-9)
     np.testing.assert_allclose(other.null, base.null, atol=1e-6)  # float32
+
+
+@pytest.mark.parametrize("average", ["similarity", "image"])
+@pytest.mark.parametrize("rows", [3, 5, 8, 16])
+def test_rows_that_are_no_images_are_refused(average: str, rows: int) -> None:
+    """Windows of the right number of tokens would give a number that looks like SSDC."""
+    statistic = SSDCStatistic([GRID], distance="l1", average=average, groups=4, seed=0)
+    with pytest.raises(AnatomyError, match=rf"layer 0 gives {rows} rows of tokens for 4 images"):
+        statistic.update(0, tokens(rows), np.arange(4), np.arange(4))
+    assert finalise_together([statistic])[0][0].reason == "no image was read"
 
 
 @pytest.mark.parametrize("average", ["similarity", "image"])
