@@ -23,16 +23,17 @@ from torch import nn
 from probe.errors import CheckpointError, UsageError, did_you_mean
 from probe.families.base import RawModel
 from probe.families.checkpoint import (
+    check_finite,
     check_floating,
     file_sha256,
     local_path,
     mismatch,
     read_state_dict,
+    wrapping,
 )
+from probe.families.import_code import code_files
+from probe.families.weight_files import combined_sha256, weights_files
 from probe.types import Identity, ModelSpec
-
-# Their versions are recorded, so that their files need not be hashed.
-LIBRARIES = ("torch", "torchvision", "timm", "transformers")
 
 
 def load_import(
@@ -41,11 +42,12 @@ def load_import(
     """Call the constructor with `options`, put the weights in, and give the module in eval mode.
 
     MODULE is looked up in the zoo file's folder first, then among installed packages. The
-    configuration that is recorded covers the options and the source files of the constructor and
-    of every class that the model is built from, libraries aside.
+    configuration that is recorded covers the options and the source files of the model, as
+    `code_files` finds them.
 
     Args:
-        spec: `import:MODULE:NAME`, with `weights`, a state-dict file that fits exactly.
+        spec: `import:MODULE:NAME`, with `weights`, a state dict that fits exactly: a file, an index
+            of shards, or a folder that holds either.
         image_size: (height, width) in pixels.
         random_init: what the constructor gives, instead of weights.
         seed: seed of that initialisation. The global generator is left as it was.
@@ -53,7 +55,8 @@ def load_import(
     Raises:
         UsageError: if there is no such constructor, an option does not fit it, or no image size is
             given.
-        CheckpointError: if no weights are named, or they do not match.
+        CheckpointError: if no weights are named, or they cannot be read, do not match, or are no
+            finite numbers.
     """
     if image_size is None:
         raise UsageError(
@@ -74,11 +77,11 @@ def load_import(
             f"{spec.source} gives a {type(module).__name__}, not a torch.nn.Module; name the "
             "function or class that builds the model"
         )
-    weights = f"random:{seed}"
+    weights, notes = f"random:{seed}", list[str]()
     if not random_init and spec.weights is not None:
-        file = local_path(f"file:{spec.weights}")
-        _fill(module, file, spec)
-        weights = file_sha256(file)
+        files = weights_files(local_path(f"file:{spec.weights}"))
+        notes = _fill(module, files, spec)
+        weights = combined_sha256(file_sha256(file) for file in files)
     module.eval().requires_grad_(False)
     return RawModel(
         module=module,
@@ -88,6 +91,7 @@ def load_import(
         preprocess=None,
         forward=module,
         classes=None,
+        notes=tuple(notes),
     )
 
 
@@ -154,10 +158,12 @@ def _check_options(spec: ModelSpec, build: Callable[..., Any]) -> None:
         raise UsageError(f"{spec.name}: {spec.source}{signature}: {error}.{near}") from error
 
 
-def _fill(module: nn.Module, file: Path, spec: ModelSpec) -> None:
-    expected = module.state_dict()
-    state = read_state_dict(file, own=expected)
-    check_floating(state, expected, f"'{file}'")
+def _fill(module: nn.Module, files: tuple[Path, ...], spec: ModelSpec) -> list[str]:
+    """Put the weights of the files in; gives notes on what was read."""
+    where = f"'{files[0] if len(files) == 1 else files[0].parent}'"
+    expected, notes = module.state_dict(), list[str]()
+    state = read_state_dict(*files, own=expected, notes=notes)
+    check_floating(state, expected, where)
     problem = mismatch(
         [key for key in expected if key not in state],
         [key for key in state if key not in expected],
@@ -168,20 +174,17 @@ def _fill(module: nn.Module, file: Path, spec: ModelSpec) -> None:
         ],
     )
     if problem is not None:
-        raise CheckpointError(
-            f"'{file}' does not fit {spec.source}: {problem}; check the options of {spec.name}"
-        )
+        advice = wrapping(state, expected) or f"check the options of {spec.name}"
+        raise CheckpointError(f"{where} does not fit {spec.source}: {problem}; {advice}")
     module.load_state_dict(state)
+    check_finite(module, where)
+    return notes
 
 
 def _configuration(spec: ModelSpec, build: Callable[..., Any], module: nn.Module) -> str:
     """Hash of the import path, the options and the code of the model."""
-    owners = {type(part).__module__ for part in module.modules()} | {build.__module__}
-    files = {
-        name: getattr(sys.modules.get(name), "__file__", None)
-        for name in owners
-        if name.partition(".")[0] not in LIBRARIES
-    }
-    code = [(name, file_sha256(Path(file))) for name, file in sorted(files.items()) if file]
+    starts = {spec.source.split(":")[1], build.__module__}
+    files = code_files(starts, module, spec.folder)
+    code = [(name, file_sha256(file)) for name, file in sorted(files.items())]
     text = json.dumps([spec.source, sorted(spec.options.items()), code], default=str)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

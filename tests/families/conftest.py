@@ -26,7 +26,7 @@ def watched(name: str) -> Iterator[LoadedModel]:
     assert changed == []
 
 
-@pytest.fixture(params=["timm", "hf"])
+@pytest.fixture(params=["timm", "hf", "import"])
 def model(request: pytest.FixtureRequest) -> Host:
-    """A model of each library, whose local checkpoints a test writes."""
+    """A model of each loader, whose local checkpoints a test writes."""
     return host(request.param)

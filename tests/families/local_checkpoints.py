@@ -1,4 +1,4 @@
-"""Local checkpoints of both libraries, written in any shape that training leaves behind."""
+"""Local checkpoints of every loader, written in any shape that training leaves behind."""
 
 from __future__ import annotations
 
@@ -19,14 +19,25 @@ from torch import Tensor, nn
 from probe.errors import CheckpointError
 from probe.families.base import RawModel
 from probe.families.hf_loader import load_hf
+from probe.families.import_loader import load_import
 from probe.types import ModelSpec
-from tests.families import tiny_hf
+from tests.families import tiny_hf, unseen
 from tests.families.timm_specs import ARCH, FILE, load, refusal, trained
+
+SQUARE: dict[str, Any] = {
+    "image_size": [32, 32],
+    "patches": {"module": "proj", "grid": [4, 4], "layout": "NCHW"},
+    "blocks": [
+        {"pattern": "layers.*", "attn_in": "norm1", "grid": [4, 4], "prefix": 1, "layout": "NLC"}
+    ],
+    "head": "tensor",
+}
+OPTIONS = {"width": 32, "tokens": 16}
 
 
 @dataclass(frozen=True)
 class Host:
-    """A model of a library, and how its checkpoints are written and loaded.
+    """A model of a library, or of the user's own (`import`), and how its checkpoints are written and loaded.
 
     `state` holds its weights under the names that its files use; `norm` and `head` are two of
     them, of 32 values and of one value per class. `config` is the text of its config.json.
@@ -83,12 +94,20 @@ class Host:
         """The spec of the checkpoint at `place`."""
         if self.library == "hf":
             return ModelSpec("mine", f"file:{place}")
+        if self.library == "import":
+            return ModelSpec(
+                "mine", "import:unseen:Net", options=OPTIONS, weights=str(place), anatomy=SQUARE,
+                folder=str(Path(__file__).parent),
+            )  # fmt: skip
         return ModelSpec("mine", f"file:{place}", arch=ARCH, options=FILE)
 
     def load(self, place: Path) -> RawModel:
         """The checkpoint at `place`."""
         if self.library == "hf":
             return load_hf(self.spec(place), image_size=None, random_init=False, seed=0)
+        if self.library == "import":
+            size = (self.side, self.side)
+            return load_import(self.spec(place), image_size=size, random_init=False, seed=0)
         return load(self.spec(place))
 
     def refused(self, place: Path) -> str:
@@ -127,6 +146,13 @@ class Hostile:
 @cache
 def host(library: str) -> Host:
     """The model of a library, made once."""
+    if library == "import":
+        torch.manual_seed(0)
+        own = unseen.Net(**OPTIONS).eval()
+        return Host(
+            library, own, own.state_dict(), 32, "norm.weight", "head.bias",
+            "mine.safetensors", "mine.pth", None,
+        )  # fmt: skip
     if library == "timm":
         module = trained().eval()
         return Host(

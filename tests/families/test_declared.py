@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 
 from probe.coverage.redraw import redraw
 from probe.errors import AnatomyError, CheckpointError, UsageError
+from probe.families.import_loader import load_import
 from probe.interventions import permute_patches, scale_positions
 from probe.loading import load_model
 from probe.types import Grid, LoadedModel, ModelSpec
@@ -226,6 +228,79 @@ def test_the_anatomy_and_the_options_enter_the_identity() -> None:
     assert len({i.configuration for i in (one, other_site, other_options)}) == 3
     assert one.resolved == "import:unseen:build"
     assert one.weights == "random:0"
+
+
+CODE = {
+    "kin_net.py": """
+import importlib
+from kin_helpers import widths
+from kin_base import Kin
+
+class Net(Kin):
+    def __init__(self):
+        super().__init__(widths()[0])
+
+def by_name():
+    return importlib.import_module("kin_by" + "_name").Other(8)
+""",
+    "kin_base.py": """
+import torch
+from torch import nn
+
+class Kin(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, 8, 8)
+
+    def forward(self, images):
+        from kin_parts.late import double
+        return double(self.proj(images)).mean((2, 3))
+""",
+    "kin_helpers.py": "import math\nfrom kin_parts import WIDTH\ndef widths():\n    return [WIDTH]\n",
+    "kin_parts/__init__.py": "from .numbers import *\n",
+    "kin_parts/numbers.py": "WIDTH = 8\n",
+    "kin_parts/late.py": "def double(x):\n    return 2 * x\n",
+    "kin_by_name.py": "from kin_base import Kin\nclass Other(Kin):\n    pass\n",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network of several files, one of which is imported in the forward pass alone."""
+    folder = tmp_path_factory.mktemp("kin")
+    for name, text in CODE.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "kin_apart.py").write_text("UNUSED = 1\n")
+    return folder
+
+
+def kin_configuration(kin: Path, build: str = "Net") -> str | None:
+    source = ModelSpec("kin", f"import:kin_net:{build}", folder=str(kin))
+    size = (32, 32)
+    return load_import(source, image_size=size, random_init=True, seed=0).identity.configuration
+
+
+@pytest.mark.parametrize("file", CODE)
+def test_an_edit_to_any_file_of_the_network_is_another_identity(kin: Path, file: str) -> None:
+    """Without it, passes that are stored of the network as it was would be taken for its own."""
+    before, text = kin_configuration(kin), (kin / file).read_text()
+    (kin / file).write_text(text + "# edited\n")
+    after = kin_configuration(kin)
+    (kin / file).write_text(text)
+    assert before != after
+    assert kin_configuration(kin) == before
+
+
+def test_a_file_that_the_network_does_not_import_leaves_its_identity(kin: Path) -> None:
+    (kin / "kin_net.py").write_text(CODE["kin_net.py"].replace("import_module", "reload"))
+    before = kin_configuration(kin)
+    (kin / "kin_apart.py").write_text("UNUSED = 2\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(kin))
+        importlib.import_module("kin_apart")
+    assert kin_configuration(kin) == before
+    (kin / "kin_net.py").write_text(CODE["kin_net.py"])
 
 
 def test_weights_must_fit_exactly(tmp_path: Path) -> None:
