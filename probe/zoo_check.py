@@ -1,7 +1,7 @@
 """Whether entries of the zoo say what is so, as far as that is known without their weights.
 
 Architectures of hub checkpoints are built and run without storage, shapes alone, so that a whole
-zoo takes a minute; local checkpoints are loaded.
+zoo takes a minute; local checkpoints and networks of the user's own are loaded, weights and all.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _unsaid(spec: ModelSpec) -> list[str]:
 def _outline(spec: ModelSpec) -> LoadedModel:
     """The model as its family declares it: of a hub's checkpoint without weights or storage."""
     kind, _, name = spec.source.partition(":")
-    if kind in ("file", "package"):
+    if kind in ("file", "package", "import"):
         return _walked(load_model(spec, device="cpu"))
     if kind == "timm":
         resolved, config = resolve_name(name)

@@ -21,7 +21,7 @@ from probe.errors import UnknownModel, UsageError
 from probe.families import base
 from probe.types import TokenSite
 from probe.zoo import load_zoo
-from tests.families import tiny_hf
+from tests.families import tiny_hf, unseen
 from tests.families.hub_server import Hub, hub_server
 from tests.families.test_hub import point_at
 
@@ -79,6 +79,12 @@ def test_the_builtin_zoo_is_as_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert found["digits_none_s0"]["position"] == "none"
 
 
+IMPORTED = f"import:unseen:Net, preprocess: half, position: none, {LOCAL}, "
+ANATOMY = (
+    "anatomy: {image_size: [32, 48], patches: {module: proj, grid: [4, 6], layout: NCHW}, "
+    "blocks: [{pattern: 'layers.*', attn_in: norm1, grid: [4, 6], prefix: 1, layout: NLC}], "
+    "head: tensor}"
+)
 FAULTY = {
     "fine": ("timm:test_vit, position: absolute, " + WHOLE, None),
     "sincos": ("timm:test_vit, position: sinusoidal, " + WHOLE, None),
@@ -146,6 +152,17 @@ FAULTY = {
         "file:mine.safetensors, arch: test_vit, preprocess: half, position: sinusoidal, " + LOCAL,
         "position says sinusoidal, but the anatomy has absolute",
     ),
+    "own": (IMPORTED + "weights: own.safetensors, " + ANATOMY, None),
+    "own_unweighted": (IMPORTED + ANATOMY, "own_unweighted names no weights; add `weights: FILE`"),
+    "own_gone": (IMPORTED + "weights: gone.safetensors, " + ANATOMY, "there is no checkpoint at '"),
+    "own_other": (
+        IMPORTED + "weights: mine.safetensors, " + ANATOMY,
+        "mine.safetensors' does not fit import:unseen:Net: ",
+    ),
+    "own_misread": (
+        IMPORTED + "weights: own.safetensors, " + ANATOMY.replace("norm1", "norm_1"),
+        "no module 'layers.0.norm_1' ran in a forward pass at 32 x 48 px. Nearest: layers.0.norm1",
+    ),
     "far": ("hf:o/vit, position: absolute, " + WHOLE, "its configuration is not in the local"),
 }
 
@@ -154,6 +171,8 @@ def test_each_fault_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     torch.manual_seed(0)
     save_file(timm.create_model("test_vit").state_dict(), tmp_path / "mine.safetensors")
+    save_file(unseen.Net().state_dict(), tmp_path / "own.safetensors")
+    monkeypatch.syspath_prepend(str(Path(unseen.__file__).parent))
     zoo = write(tmp_path, {name: entry for name, (entry, _) in FAULTY.items()})
     found = rows(*FAULTY, "--zoo", zoo, code=1)
     for name, (_, reason) in FAULTY.items():
