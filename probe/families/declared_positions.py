@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -20,6 +21,9 @@ from probe.wiring import EditOutput, SwapTensors
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+# sin^2 + cos^2 of tables that were stored in half precision.
+_CIRCLE_TOLERANCE = 0.02
+
 
 def declared_positions(
     raw: RawModel, inline: InlineAnatomy, seen: Trace, name: str
@@ -27,8 +31,8 @@ def declared_positions(
     """Every signal that is stated, each one shown to change what the model gives.
 
     Raises:
-        AnatomyError: if nothing has that name, a table does not fit its grid, or scaling it
-            changes nothing.
+        AnatomyError: if nothing has that name, a table does not fit its grid or holds sines for
+            frequencies, or scaling it changes nothing.
     """
     sites: list[PositionSite] = []
     for number, stated in enumerate(inline.positions):
@@ -70,6 +74,8 @@ def _site(
     rescale: SwapTensors | EditOutput | None = None
     if stated.scaled:
         if table is not None:
+            if stated.kind == "rotary":
+                _check_angles(where, _tensors(module), at)
             rescale = scaled_table(where)
         elif stated.kind == "rotary":
             rescale = rotary_angles(module, where)
@@ -98,6 +104,35 @@ def _check_table(table: Tensor, grid: Grid, prefix: int, where: str, at: str) ->
         f"{at}: '{where}' has shape {tuple(table.shape)}, which does not hold prefix {prefix} + "
         f"{grid.rows} x {grid.cols} = {rows} rows; state its prefix, or its grid"
     )
+
+
+def _check_angles(where: str, held: Mapping[str, Tensor], at: str) -> None:
+    """Refuse a table of sines or cosines: a rotation by alpha times the angle has other ones.
+
+    Known by what it stands beside, not by its range: learned frequencies lie in [-1, 1] too.
+    """
+    for one, other in _pairs(where, held):
+        both = one.double().square() + other.double().square()
+        circle = bool(((both - 1).abs() < _CIRCLE_TOLERANCE).all())
+        if circle and bool((one < 0).any() or (other < 0).any()):  # two frequencies may be 1, 0.01
+            raise AnatomyError(
+                f"{at}: '{where}' holds sines or cosines, and scaling them does not scale the "
+                "angles; state the frequencies that the angles are made from, or add scaled: false"
+            )
+
+
+def _pairs(where: str, held: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """What may be sine and cosine: a table with another one, or its own parts."""
+    table = held[where]
+    for name, other in held.items():
+        if name != where and other.numel() == table.numel() > 0:
+            yield table.flatten(), other.flatten()
+    for axis, size in enumerate(table.shape):
+        if size and size % 2 == 0:
+            first, second = table.chunk(2, axis)
+            yield first, second
+    if table.ndim and table.shape[-1] and table.shape[-1] % 2 == 0:
+        yield table[..., ::2], table[..., 1::2]
 
 
 def _check_effect(raw: RawModel, sites: list[PositionSite], seen: Trace, at: str) -> None:

@@ -203,6 +203,33 @@ def test_windows_are_no_images(anatomy: dict[str, Any], told: str) -> None:
     assert told in refusal(anatomy, source="import:unseen:Units")
 
 
+def turned(where: str, **fields: Any) -> dict[str, Any]:
+    return GOOD | {"positions": [{"kind": "rotary", "where": where} | fields]}
+
+
+@pytest.mark.parametrize("where", ["sin", "cos", "both", "woven", "stacked", "coarse"])
+def test_a_cached_sine_is_no_frequency(where: str) -> None:
+    told = refusal(turned(where), source="import:unseen:Turned")
+    assert told == (
+        f"mine: anatomy.positions[0]: '{where}' holds sines or cosines, and scaling them does not "
+        "scale the angles; state the frequencies that the angles are made from, or add scaled: "
+        "false"
+    )
+    unscaled = loaded(turned(where, scaled=False), source="import:unseen:Turned")
+    assert unscaled.anatomy.positions[0].rescale is None
+
+
+@pytest.mark.parametrize("where", ["inv_freq", "freqs"])  # learned ones may be negative
+def test_frequencies_scale_the_angles(where: str) -> None:
+    model = loaded(turned(where), source="import:unseen:Turned")
+    net: Any = model.module
+    images = torch.randn(1, 3, 32, 48)
+    with scale_positions(model, 0.5):
+        found = run(model, images)
+    getattr(net, where).mul_(0.5)
+    assert same(found, run(model, images))
+
+
 def test_a_head_in_a_field() -> None:
     fields = {"source": "import:unseen:Fields"}
     model = loaded(changed(head="logits"), **fields)

@@ -74,6 +74,42 @@ class Units(nn.Module):
         return self.head(self.norm(x).unflatten(0, (len(images), -1)).mean((1, 2)))
 
 
+class Turned(Net):
+    """Rotates pairs of channels; the angles are made anew in every pass, from two frequencies."""
+
+    def __init__(self) -> None:
+        super().__init__(depth=1)
+        rows, cols = torch.meshgrid(torch.arange(4.0), torch.arange(6.0), indexing="ij")
+        self.register_buffer("places", torch.stack([rows.flatten(), cols.flatten()], dim=1))
+        self.register_buffer("inv_freq", 100 ** -(torch.arange(2) / 2.0))  # 1, 0.1
+        self.freqs = nn.Parameter(torch.linspace(-1, 1, 12).reshape(2, 6))
+        angles = self.angles()
+        sin, cos = angles.sin().detach(), angles.cos().detach()
+        for name, table in {
+            "sin": sin,
+            "cos": cos[None],
+            "both": torch.cat([sin, cos], dim=1),
+            "woven": torch.stack([sin, cos], dim=2).flatten(1),
+            "stacked": torch.stack([sin, cos]),
+            "coarse": torch.cat([cos, sin], dim=1).bfloat16(),
+        }.items():
+            self.register_buffer(name, table)
+
+    def angles(self) -> Tensor:
+        places: Any = self.places
+        return torch.cat([places[:, :1] * self.inv_freq, places @ self.freqs], dim=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x, angles = self.proj(images).flatten(2).transpose(1, 2), self.angles()
+        one, other = x.chunk(2, dim=-1)
+        sin, cos = angles.sin(), angles.cos()
+        x = torch.cat([one * cos - other * sin, one * sin + other * cos], dim=-1)
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x)[:, 0])
+
+
 def build(depth: int = 2) -> nn.Module:
     return Net(depth)
 
