@@ -79,6 +79,16 @@ class StoreError(ProbeError):
     """A record or an output file cannot be read or written."""
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device or the machine had no memory left."""
+    import torch
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
+        should_reduce_batch_size(error)
+    )
+
+
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
     """Return " Did you mean a, b?" for the names nearest to `word`, or an empty string."""
     near = difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)

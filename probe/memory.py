@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from probe.errors import OutOfMemory
+from probe.errors import OutOfMemory, is_out_of_memory
 from probe.metrics.grids import sum_bytes
 from probe.types import Pass, TokenSite
 
@@ -43,16 +43,6 @@ def smaller_batch(error: Exception, size: int, passes: Sequence[Pass]) -> int:
             "--batch-size"
         ) from error
     return size // 2
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether a device or the machine had no memory left."""
-    import torch
-    from accelerate.utils.memory import should_reduce_batch_size
-
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
-        should_reduce_batch_size(error)
-    )
 
 
 def free_memory() -> None:

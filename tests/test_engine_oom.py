@@ -14,8 +14,7 @@ import torch
 
 from probe import engine
 from probe.data.memory import InMemory
-from probe.errors import OutOfMemory
-from probe.memory import is_out_of_memory
+from probe.errors import OutOfMemory, is_out_of_memory
 from probe.plan import Settings
 from probe.records import PassRecord
 from probe.session import measure_loaded

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe import plugins
-from probe.errors import DataError, UsageError, did_you_mean
+from probe.errors import DataError, UsageError, did_you_mean, is_out_of_memory
 from probe.metrics.grids import check_rows
 from probe.types import Grid
 
@@ -146,9 +146,9 @@ class ImageMeans:
 def _values(metric: TokenMetric, tokens: Tensor, grid: Grid) -> NDArray[np.float64]:
     try:
         found = metric.measure(tokens, grid)
-    except (RuntimeError, MemoryError):  # may be memory, which smaller batches mend
-        raise
     except Exception as error:
+        if is_out_of_memory(error):  # smaller batches mend it
+            raise
         raise DataError(
             f"the metric '{metric.name}' raised {plugins.first_line(error)}; report it to the "
             "package that adds it"

@@ -87,6 +87,10 @@ def test_an_undefined_image_makes_the_mean_undefined() -> None:
         (lambda t, g: 3.0, r"the metric 'first' gives float, not one real number for each of 3"),
         (lambda t, g: t.mean(dim=2), r"the metric 'first' gives \(3, 6\), not one real number"),
         (lambda t, g: t[:, 0, 0] + 1j, r"the metric 'first' gives \(3,\), not one real number"),
+        (
+            lambda t, g: torch.mm(t[0], t[0]),
+            r"the metric 'first' raised RuntimeError: mat1 and mat2 shapes .* \(6x4 and 6x4\); rep",
+        ),
         (lambda t, g: {}["odd"], r"the metric 'first' raised KeyError: 'odd'; report it to"),
     ],
 )
@@ -101,11 +105,21 @@ def test_rows_that_are_no_images_are_refused(rows: int) -> None:
         means().update(1, images(rows), np.arange(3))
 
 
-def test_errors_that_may_be_memory_pass_through() -> None:
-    def full(tokens: Tensor, grid: Grid) -> Tensor:
-        raise torch.OutOfMemoryError("no room")
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("no room"),
+        MemoryError("no room"),
+        RuntimeError("CUDA out of memory. Tried to allocate: no room"),
+    ],
+)
+def test_memory_that_is_full_passes_through(error: Exception) -> None:
+    """The engine takes smaller batches then."""
 
-    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+    def full(tokens: Tensor, grid: Grid) -> Tensor:
+        raise error
+
+    with pytest.raises(type(error), match="no room"):
         means(full).update(0, images(3), np.arange(3))
 
 
