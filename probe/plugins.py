@@ -63,7 +63,7 @@ class Plugin:
     def _loaded(self) -> tuple[Any, str | None]:
         try:
             return self.entry.load(), None
-        except Exception as error:  # a package may fail in any way when it is imported
+        except (Exception, SystemExit) as error:  # a package may fail in any way on import
             return None, first_line(error)
 
     def load(self, kind: type[T]) -> T:
@@ -130,7 +130,7 @@ def complain(line: str) -> None:
     logging.getLogger("probe").warning("probe: %s", line)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The kind of an error of a package's own, and the first line of what it says."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

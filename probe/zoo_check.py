@@ -150,6 +150,8 @@ def _outline(spec: ModelSpec) -> LoadedModel:
             raise CheckpointError(
                 f"timm has no pretrained weights for {resolved}; name another tag"
             )
+    if spec.anatomy is not None:  # it is checked on values
+        return _walked(load_model(spec, random_init=True, device="cpu"))
     try:
         with torch.device("meta"):
             return _walked(load_model(spec, random_init=True, device="meta"))

@@ -105,6 +105,18 @@ def test_nothing_is_imported_before_it_is_asked_for(
         assert line.startswith("probe-burst 0.1 ('burst' in probe.families) cannot be used: Run")
 
 
+def test_a_package_that_exits_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "leaving", "raise SystemExit('gone')")
+    entries = {plugins.CORRUPTIONS: {"leave": "leaving:X"}}
+    with (
+        on_the_path(install(tmp_path, entries, package="probe-leave"), monkeypatch),
+        pytest.raises(UsageError, match=r"cannot be used: SystemExit: gone; update or remove"),
+    ):
+        parse("leave(x=1)")
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -163,6 +163,20 @@ FAULTY = {
         IMPORTED + "weights: own.safetensors, " + ANATOMY.replace("norm1", "norm_1"),
         "no module 'layers.0.norm_1' ran in a forward pass at 32 x 48 px. Nearest: layers.0.norm1",
     ),
+    "own_ending": (
+        "import:ends:build, preprocess: half, position: none, "
+        + LOCAL
+        + ", "
+        + ANATOMY
+        + ", weights: own.safetensors",
+        "own_ending: importing 'ends' ends the program (SystemExit: 2); put what the script runs",
+    ),
+    "stated": (
+        "timm:test_vit, preprocess: half, position: none, anatomy: {image_size: [160, 160], "
+        "patches: {module: patch_embed, grid: [10, 10], layout: NHWC}, blocks: [{pattern: "
+        "'blocks.*', attn_in: norm1, grid: [10, 10], prefix: 1, layout: NLC}]}, " + WHOLE,
+        None,
+    ),
     "far": ("hf:o/vit, position: absolute, " + WHOLE, "its configuration is not in the local"),
 }
 
@@ -172,6 +186,7 @@ def test_each_fault_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     torch.manual_seed(0)
     save_file(timm.create_model("test_vit").state_dict(), tmp_path / "mine.safetensors")
     save_file(unseen.Net().state_dict(), tmp_path / "own.safetensors")
+    (tmp_path / "ends.py").write_text("raise SystemExit(2)\n")
     monkeypatch.syspath_prepend(str(Path(unseen.__file__).parent))
     zoo = write(tmp_path, {name: entry for name, (entry, _) in FAULTY.items()})
     found = rows(*FAULTY, "--zoo", zoo, code=1)

@@ -17,12 +17,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from probe.errors import AnatomyError, UsageError
+from probe.errors import AnatomyError, UsageError, is_out_of_memory
 from probe.families.base import Family, RawModel
 from probe.families.declared_positions import declared_positions
 from probe.families.trace import BATCH, Shape, Trace, shown, trace
 from probe.hooks import split_tokens
 from probe.inline import InlineAnatomy, InlineBlocks, matching
+from probe.plugins import first_line
 from probe.types import (
     Anatomy,
     FeatureSite,
@@ -76,9 +77,10 @@ def declare(raw: RawModel, inline: InlineAnatomy, name: str) -> tuple[RawModel, 
     anatomies never mix, and with the classes of the head that is stated.
 
     Raises:
-        AnatomyError: if the model is not as stated; it says what the model has instead.
+        AnatomyError: if the model does not run at that size, or is not as stated; it says what the
+            model has instead.
     """
-    seen = trace(raw.module, raw.forward, raw.image_size)
+    seen = _seen(raw, name)
     anatomy = _anatomy(raw, inline, seen, name)
     predict = _predict(inline.head)
     classes = None if predict is None else _classes(predict, seen, inline.head, name)
@@ -88,6 +90,19 @@ def declare(raw: RawModel, inline: InlineAnatomy, name: str) -> tuple[RawModel, 
     return raw, Family(
         "inline", raw.library, lambda _m: True, lambda _m, _size: anatomy, lambda _m: predict
     )
+
+
+def _seen(raw: RawModel, name: str) -> Trace:
+    try:
+        return trace(raw.module, raw.forward, raw.image_size)
+    except Exception as error:  # the network's own code may fail in any way
+        if is_out_of_memory(error):
+            raise
+        height, width = raw.image_size
+        raise AnatomyError(
+            f"{name}: forward failed at {height} x {width} px: {first_line(error)}; check "
+            "anatomy.image_size"
+        ) from error
 
 
 def _anatomy(raw: RawModel, inline: InlineAnatomy, seen: Trace, name: str) -> Anatomy:

@@ -53,8 +53,8 @@ def load_import(
         seed: seed of that initialisation. The global generator is left as it was.
 
     Raises:
-        UsageError: if there is no such constructor, an option does not fit it, or no image size is
-            given.
+        UsageError: if there is no such constructor, an option does not fit it, it would end the
+            program, or no image size is given.
         CheckpointError: if no weights are named, or they cannot be read, do not match, or are no
             finite numbers.
     """
@@ -71,7 +71,8 @@ def load_import(
         _check_options(spec, build)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            module = build(**spec.options)
+            with _going_on(f"{spec.name}: calling {spec.source}"):
+                module = build(**spec.options)
     if not isinstance(module, nn.Module):
         raise UsageError(
             f"{spec.source} gives a {type(module).__name__}, not a torch.nn.Module; name the "
@@ -109,11 +110,24 @@ def _looked_up(folder: str | None) -> Iterator[None]:
         sys.path.remove(folder)
 
 
+@contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """A script that exits, as one that parses its arguments does, ends nothing but its model."""
+    try:
+        yield
+    except SystemExit as error:
+        raise UsageError(
+            f"{what} ends the program (SystemExit: {error.code}); put what the script runs under "
+            '`if __name__ == "__main__":`'
+        ) from error
+
+
 def _constructor(spec: ModelSpec) -> Callable[..., Any]:
     _, path, name = spec.source.split(":")
     _check_unmixed(path, spec)
     try:
-        module = importlib.import_module(path)
+        with _going_on(f"{spec.name}: importing '{path}'"):
+            module = importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise  # something that the user's own module imports

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from probe.coverage.redraw import redraw
 from probe.errors import AnatomyError, CheckpointError, UsageError
+from probe.families import declared
 from probe.families.import_loader import load_import
 from probe.interventions import permute_patches, scale_positions
 from probe.loading import load_model
@@ -376,6 +377,43 @@ def test_a_constructor_that_fails_tells_its_own_fault(tmp_path: Path) -> None:
     (tmp_path / "faulty_net.py").write_text("import a_missing_dependency\n")
     with pytest.raises(ModuleNotFoundError, match="a_missing_dependency"):
         loaded(source="import:faulty_net:build", folder=str(tmp_path))
+
+
+SCRIPTS = {
+    "parsing_net": (
+        "import argparse\nargparse.ArgumentParser().parse_args(['--epochs', '3'])\n",
+        "mine: importing 'parsing_net' ends the program (SystemExit: 2); put what the script runs "
+        'under `if __name__ == "__main__":`',
+    ),
+    "ending_net": (
+        "def build():\n    raise SystemExit('done')\n",
+        "mine: calling import:ending_net:build ends the program (SystemExit: done); put what the",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_that_exits_ends_its_model_alone(tmp_path: Path, name: str) -> None:
+    text, told = SCRIPTS[name]
+    (tmp_path / f"{name}.py").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        loaded(source=f"import:{name}:build", folder=str(tmp_path))
+    assert told in str(caught.value)
+
+
+def test_a_size_at_which_the_network_does_not_run_is_told() -> None:
+    told = refusal(changed(image_size=[32, 32]))
+    assert told.startswith("mine: forward failed at 32 x 32 px: RuntimeError: The size of tensor a")
+    assert told.endswith("; check anatomy.image_size")
+
+
+def test_memory_that_is_full_is_no_fault_of_the_anatomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(declared, "trace", full)
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        loaded()
 
 
 def test_without_anatomy_no_family_reads_it() -> None:
