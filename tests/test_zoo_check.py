@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from huggingface_hub import constants
+from huggingface_hub import close_session, constants
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
@@ -295,6 +296,7 @@ ANSWERS = {
     "busy": ("hf:o/busy", "the hub refuses more requests for now (429); wait 300 s"),
     "broken": ("hf:o/broken", "the hub answered with status 503; try again later"),
     "strange": ("hf:o/strange", "does not answer like a Hugging Face hub; check HF_ENDPOINT"),
+    "circling": ("hf:o/circling", "does not answer like a Hugging Face hub; check HF_ENDPOINT"),
     "invalid": ("hf:not a/valid/id", "not a valid hub id; it has the form owner/name"),
     **{f"slow{n}": ("hf:o/slow", "cannot be reached (no answer in time); check") for n in range(2)},
     "slow_too": ("hf:o/slow, revision: x", "cannot be reached (no answer in time); check"),
@@ -331,11 +333,40 @@ def test_the_hub_is_asked_in_parallel_and_gives_no_weights(hub: Hub, tmp_path: P
     assert len(hub.asked("o/gated")) == 1
 
 
-def test_a_hub_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+NO_SOCKS = "Using SOCKS proxy, but the 'socksio' package is not installed."
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "proxy", "words"),
+    [
+        ("http://127.0.0.1:1", "", "the hub at http://127.0.0.1:1 cannot be reached ("),
+        ("127.0.0.1:1", "", "the hub at 127.0.0.1:1 cannot be reached (Request URL is missing"),
+        ("http://[::1", "", "http://[::1 is no address of a hub (Invalid port: ':1'); correct HF"),
+        (
+            "http://hub.invalid",
+            "socks5://me:secret@127.0.0.1:1",
+            "the hub at http://hub.invalid cannot be reached through the proxy 127.0.0.1:1 "
+            f"({NO_SOCKS}",
+        ),
+        ("http://hub.invalid", "gopher://127.0.0.1:1", "(Unknown scheme for proxy URL"),
+        ("http://hub.invalid", "http://[::1", "(Invalid port: ':1'); check HTTPS_PROXY, HTTP_PROX"),
+    ],
+)
+def test_a_hub_that_is_not_there(
+    endpoint: str, proxy: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    point_at("http://127.0.0.1:1", monkeypatch)
-    found = rows("deit_tiny", "hf_deit_small", "digits_ape_s0", "--online", code=1)
+    monkeypatch.setitem(sys.modules, "socksio", None)  # so that it cannot be imported
+    if proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+    point_at(endpoint, monkeypatch)
+    close_session()  # a client keeps the proxies that were there when it was made
+    try:
+        found = rows("deit_tiny", "hf_deit_small", "digits_ape_s0", "--online", code=1)
+    finally:
+        close_session()
     for name in ("deit_tiny", "hf_deit_small"):
-        assert "the hub at http://127.0.0.1:1 cannot be reached (" in found[name]["reason"]
+        assert words in found[name]["reason"]
+        assert "secret" not in found[name]["reason"]
     assert found["digits_ape_s0"]["status"] == "ok"

@@ -40,6 +40,7 @@ from probe.families.hub_words import (
     HubUnreachable,
     explain,
     transport_words,
+    unreachable,
 )
 
 T = TypeVar("T")
@@ -102,32 +103,38 @@ def why_not_there(repo: str, revision: str | None, timeout: float) -> str | None
         facts = _ask(place + (f"/revision/{quote(revision, safe='')}" if revision else ""), timeout)
         if facts.json().get("gated"):
             _ask(f"{place}/auth-check", timeout)
-    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled) as error:
+    except HubUnreachable as error:
+        return f"{unreachable(error)}; check HTTPS_PROXY, HTTP_PROXY and NO_PROXY"
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, httpx.InvalidURL) as error:
         return explain(error)
     except httpx.TransportError as error:
         return (
             f"the hub at {constants.ENDPOINT} cannot be reached ({transport_words(error)}); check "
             "the connection, or wait longer"
         )
-    except (ValueError, AttributeError):  # no JSON, or no object in it
+    except (httpx.HTTPError, ValueError, AttributeError):  # in circles; no JSON, no object in it
         return f"{constants.ENDPOINT} does not answer like a Hugging Face hub; {SETTINGS}"
     return None
 
 
 def _ask(place: str, timeout: float) -> httpx.Response:
-    response = get_session().get(
+    response = _session().get(
         f"{constants.ENDPOINT}{place}", headers=build_hf_headers(), timeout=timeout
     )
     hf_raise_for_status(response)
     return response
 
 
-@contextmanager
-def _bounded_requests() -> Iterator[None]:
+def _session() -> httpx.Client:
     try:
-        client = get_session()
+        return get_session()
     except (ImportError, ValueError, httpx.InvalidURL) as error:  # a proxy that it cannot use
         raise HubUnreachable(transport_words(error)) from error
+
+
+@contextmanager
+def _bounded_requests() -> Iterator[None]:
+    client = _session()
     send = client.send
     down: list[Exception] = []
     starts: dict[str, list[int]] = {}

@@ -91,28 +91,34 @@ def _failure(found: BaseException) -> str | None:
     return None
 
 
-def _unreachable(error: HubUnreachable) -> str:
-    proxy, reason = _proxy(), str(error)
+def unreachable(error: HubUnreachable) -> str:
+    """Which hub cannot be reached, through which proxy, and why."""
+    proxy = _proxy()
     through = f" through the proxy {proxy}" if proxy else ""
-    if "CERTIFICATE_VERIFY_FAILED" in reason:
+    return f"the hub at {constants.ENDPOINT} cannot be reached{through} ({error})"
+
+
+def _unreachable(error: HubUnreachable) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
         advice = "set SSL_CERT_FILE to the certificates that your network uses"
-    elif proxy or isinstance(error.__cause__, httpx.ProxyError):
+    elif _proxy() or isinstance(error.__cause__, httpx.ProxyError):
         advice = "check HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or give a local path"
     else:
         advice = "check the connection, or give a local path"
-    return (
-        f"the hub at {constants.ENDPOINT} cannot be reached{through} ({reason}), and the files are "
-        f"not in the local cache; {advice}"
-    )
+    return f"{unreachable(error)}, and the files are not in the local cache; {advice}"
 
 
 def _proxy() -> str | None:
     """Host and port of the proxy that the environment names for the hub, without its password."""
-    hub, proxies = urlsplit(constants.ENDPOINT), getproxies_environment()
-    proxy = proxies.get(hub.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(hub.netloc):
+    proxies = getproxies_environment()
+    try:
+        hub = urlsplit(constants.ENDPOINT)
+        proxy = proxies.get(hub.scheme) or proxies.get("all")
+        if not proxy or proxy_bypass(hub.netloc):
+            return None
+        return urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
+    except ValueError:  # no address; what was wrong with it stands beside this
         return None
-    return urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
 
 
 def _answer(error: HfHubHTTPError) -> str:

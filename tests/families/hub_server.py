@@ -26,6 +26,7 @@ REFUSALS: dict[str, tuple[int, dict[str, str]]] = {
     "o/limited": (429, {"RateLimit": '"api";r=0;t=55'}),
     "o/crowded": (429, {"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}),
     "o/broken": (503, {}),
+    "o/circling": (302, {"Location": "/api/models/o/circling"}),
 }
 
 
