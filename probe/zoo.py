@@ -181,6 +181,9 @@ def _spec(file: YamlFile, name: str, entry: Entry) -> ModelSpec:
     if entry.weights and kind != "import":
         message = f"'weights' is for an import: source; {entry.source} names its own"
         file.fail((*here, "weights"), message)
+    if entry.revision and kind not in ("timm", "hf"):
+        message = f"'revision' is for a hub's checkpoint; {entry.source} has none, so leave it out"
+        file.fail((*here, "revision"), message)
     if entry.anatomy is not None and entry.family is not None:
         message = "an inline anatomy stands in place of a family's; leave one of the two out"
         file.fail((*here, "family"), message)

@@ -214,6 +214,14 @@ def test_yaml_1_2_scalars(tmp_path: Path) -> None:
             5,
             "'weights' is for an import: source; hf:x names its own",
         ),
+        *(
+            (
+                f"schema: 1\nmodels:\n  a:\n    source: {source}\n    revision: v2\n",
+                5,
+                f"'revision' is for a hub's checkpoint; {source} has none, so leave it out",
+            )
+            for source in ("file:a.pth", "package:a.safetensors", "import:net:build")
+        ),
         (
             "schema: 1\nmodels:\n  a:\n    source: hf:x\n    anatomy: {patches: p}\n",
             5,
