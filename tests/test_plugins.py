@@ -105,9 +105,7 @@ def test_nothing_is_imported_before_it_is_asked_for(
         assert line.startswith("probe-burst 0.1 ('burst' in probe.families) cannot be used: Run")
 
 
-def test_a_package_that_exits_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_exits_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "leaving", "raise SystemExit('gone')")
     entries = {plugins.CORRUPTIONS: {"leave": "leaving:X"}}
     with (

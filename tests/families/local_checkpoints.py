@@ -37,8 +37,9 @@ OPTIONS = {"width": 32, "tokens": 16}
 
 @dataclass(frozen=True)
 class Host:
-    """A model of a library, or of the user's own (`import`), and how its checkpoints are written and loaded.
+    """A model of a library, or of the user's own, and how its checkpoints are written and loaded.
 
+    `library` is timm, hf, or import for one of the user's own.
     `state` holds its weights under the names that its files use; `norm` and `head` are two of
     them, of 32 values and of one value per class. `config` is the text of its config.json.
     """

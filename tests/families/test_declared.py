@@ -195,8 +195,8 @@ UNITS: dict[str, Any] = {
         ),
         (
             UNITS | {"patches": {"module": "folded", "grid": [2, 3], "layout": "NLC"}},
-            "anatomy.patches: 'folded' gives (8, 6, 16), 8 rows for 2 images: windows or units come "
-            "first there, not images; name a module outside of them",
+            "anatomy.patches: 'folded' gives (8, 6, 16), 8 rows for 2 images: windows or units "
+            "come first there, not images; name a module outside of them",
         ),
     ],
 )
@@ -284,7 +284,7 @@ class Kin(nn.Module):
         from kin_parts.late import double
         return double(self.proj(images)).mean((2, 3))
 """,
-    "kin_helpers.py": "import math\nfrom kin_parts import WIDTH\ndef widths():\n    return [WIDTH]\n",
+    "kin_helpers.py": "from kin_parts import WIDTH\ndef widths():\n    return [WIDTH]\n",
     "kin_parts/__init__.py": "from .numbers import *\n",
     "kin_parts/numbers.py": "WIDTH = 8\n",
     "kin_parts/late.py": "def double(x):\n    return 2 * x\n",

@@ -27,9 +27,7 @@ class Block(nn.Module):
 class Net(nn.Module):
     """Patches of 8 px, by default of images of 32 x 48 px: a grid of 4 x 6; and a class token."""
 
-    def __init__(
-        self, depth: int = 2, width: int = 16, classes: int = 5, tokens: int = 24
-    ) -> None:
+    def __init__(self, depth: int = 2, width: int = 16, classes: int = 5, tokens: int = 24) -> None:
         super().__init__()
         self.proj = nn.Conv2d(3, width, 8, 8)
         self.cls = nn.Parameter(torch.randn(1, 1, width))
