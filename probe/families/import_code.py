@@ -25,14 +25,16 @@ def code_files(starts: set[str], module: nn.Module, folder: str | None) -> dict[
     that are no code are not among them.
     """
     classes = {base for part in module.modules() for base in type(part).__mro__}
-    waiting = [*starts, *(one.__module__ for one in classes)]
-    tops = _tops(folder)
+    waiting = [(name, "") for name in (*starts, *(one.__module__ for one in classes))]
     found: dict[str, Path] = {}
     while waiting:
-        name = waiting.pop()
+        name, importer = waiting.pop()
         top = name.partition(".")[0]
         file = None if name in found or top in LIBRARIES else _file(name, folder)
-        if file is None or (top in sys.stdlib_module_names and top not in tops):
+        if file is None:
+            continue
+        inside = folder is not None and _is_own(file, Path(folder))
+        if not inside and (top in sys.stdlib_module_names or importer not in ("", top)):
             continue
         found[name] = file
         if file.suffix != ".py" or top == "probe":  # probe's own version is recorded
@@ -41,11 +43,15 @@ def code_files(starts: set[str], module: nn.Module, folder: str | None) -> dict[
             tree = ast.parse(file.read_bytes())
         except SyntaxError:  # of a file that waits for a call, which will tell
             continue
-        own = {top} | tops
-        waiting += [one for one in _imported(tree, name, file) if one.partition(".")[0] in own]
+        waiting += [(one, top) for one in _imported(tree, name, file)]
         if any(isinstance(node, ast.Call) and _called(node) in DYNAMIC for node in ast.walk(tree)):
             found |= {f"{name}:{beside.name}": beside for beside in file.parent.glob("*.py")}
     return found
+
+
+def _is_own(file: Path, folder: Path) -> bool:
+    """Whether a file lies in the folder, and not in an environment of packages inside it."""
+    return file.is_relative_to(folder) and "site-packages" not in file.relative_to(folder).parts
 
 
 def _file(name: str, folder: str | None) -> Path | None:
@@ -53,7 +59,7 @@ def _file(name: str, folder: str | None) -> Path | None:
     module: ModuleType | None = sys.modules.get(name)
     if module is not None:
         place = getattr(module, "__file__", None)
-        return None if place is None else Path(place)
+        return Path(place) if place is not None and Path(place).is_file() else None
     root = _root(name.partition(".")[0], folder)
     stem = None if root is None else root.joinpath(*name.split("."))
     candidates = [] if stem is None else [stem / "__init__.py", stem.with_name(f"{stem.name}.py")]
@@ -66,15 +72,6 @@ def _root(top: str, folder: str | None) -> Path | None:
     if places:
         return Path(places[0]).parent
     return None if folder is None else Path(folder)
-
-
-def _tops(folder: str | None) -> set[str]:
-    """The names that can be imported from `folder`."""
-    if folder is None:
-        return set()
-    return {
-        entry.stem for entry in Path(folder).iterdir() if entry.is_dir() or entry.suffix == ".py"
-    }
 
 
 def _imported(tree: ast.AST, name: str, file: Path) -> Iterator[str]:

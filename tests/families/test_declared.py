@@ -299,7 +299,6 @@ def kin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in CODE.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    (folder / "kin_apart.py").write_text("UNUSED = 1\n")
     return folder
 
 
@@ -320,15 +319,33 @@ def test_an_edit_to_any_file_of_the_network_is_another_identity(kin: Path, file:
     assert kin_configuration(kin) == before
 
 
-def test_a_file_that_the_network_does_not_import_leaves_its_identity(kin: Path) -> None:
-    (kin / "kin_net.py").write_text(CODE["kin_net.py"].replace("import_module", "reload"))
-    before = kin_configuration(kin)
-    (kin / "kin_apart.py").write_text("UNUSED = 2\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(kin))
-        importlib.import_module("kin_apart")
-    assert kin_configuration(kin) == before
-    (kin / "kin_net.py").write_text(CODE["kin_net.py"])
+@pytest.mark.parametrize("place", [".", "env/lib/site-packages", "elsewhere"])
+def test_another_file_that_is_imported_leaves_the_identity(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One beside the network that it does not import, or of an installed package that it does."""
+    folder, name = tmp_path / "nets", f"apart_{len(place)}"
+    lines = ["from torch import nn", "def build():", "    return nn.Conv2d(3, 4, 8)"]
+    other = (folder / place if place != "elsewhere" else tmp_path / place) / f"{name}_other.py"
+    other.parent.mkdir(parents=True)
+    other.write_text("UNUSED = 1\n")
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}_other").mkdir(exist_ok=True)  # such as logs in a folder called wandb
+    imported = [] if place == "." else [f"import {name}_other"]
+    (folder / f"{name}.py").write_text("\n".join([*imported, *lines]))
+    monkeypatch.syspath_prepend(str(other.parent))
+    importlib.import_module(f"{name}_other")
+    source = ModelSpec("apart", f"import:{name}:build", folder=str(folder))
+
+    def configuration() -> str | None:
+        raw = load_import(source, image_size=(8, 8), random_init=True, seed=0)
+        return raw.identity.configuration
+
+    before = configuration()
+    other.write_text("UNUSED = 2\n")
+    assert configuration() == before
+    (folder / f"{name}.py").write_text("\n".join([*imported, *lines, "# edited"]))
+    assert configuration() != before
 
 
 def test_weights_must_fit_exactly(tmp_path: Path) -> None:
