@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from probe.numerics.intervals import group_count
 from probe.plan import Settings
 from probe.records import PassRecord
 from probe.running import RunningPass
+from probe.saver import Clock, Saver
 from probe.store import Store
 from probe.types import Grid, LoadedModel, Pass, TokenSite
 
@@ -83,6 +83,8 @@ def run_passes(
     except KeyboardInterrupt:
         reading.save()
         raise
+    finally:
+        reading.saver.close()
 
 
 class _Reading:
@@ -106,8 +108,10 @@ class _Reading:
         self.share = Share(processes.rank, processes.count, settings.batch_size)
         self.batch_size = settings.batch_size
         self.ranked: dict[Grid, GridRanks] = {}
-        self.mine, self.saved = True, time.monotonic()  # mine: the sums are this share's alone
+        self.mine = True  # the sums are this share's alone
+        self.saver = Saver(store, self._part)
         self.running = [self._start(one) for one in passes]
+        self.clocks = [Clock() for _ in passes]
         self.told = [one.done for one in self.running]
 
     def _start(self, work: Pass) -> RunningPass:
@@ -143,6 +147,7 @@ class _Reading:
             # Only here, where nothing holds the failed batch any more, is its memory free. A pass
             # whose sums are torn starts again from the saved ones.
             free_memory()
+            self.saver.wait()
             self.running = [one if one.whole else self._start(one.work) for one in self.running]
 
     def _read(self) -> None:
@@ -176,7 +181,7 @@ class _Reading:
                     one.skipped += new
                 one.done, one.whole = whole.stop, True
                 self._tell(number)
-            self._save_in_time()
+                self._save_in_time(number)
 
     def _tell(self, number: int) -> None:
         """Report images once, also where a pass had to go back."""
@@ -222,21 +227,25 @@ class _Reading:
             one.whole = False
             one.top1.update(logits, positions, accepted)
 
-    def _save_in_time(self) -> None:
-        if time.monotonic() - self.saved > SAVE_EVERY:
-            self.save()
+    def _save_in_time(self, number: int) -> None:
+        if self.clocks[number].due(SAVE_EVERY):
+            self._save(number)
+
+    def _save(self, number: int) -> None:
+        """Keep the sums of this share of a pass, unless it is in the middle of a batch."""
+        one = self.running[number]
+        if self.store and self.mine and one.done and one.whole and one.reason is None:
+            self.saver.save(one.work.key, one.state())
 
     def save(self) -> None:
-        """Keep the sums of this share, of every pass that is not in the middle of a batch."""
-        self.saved = time.monotonic()
-        if self.store is None or not self.mine:
-            return
-        for one in self.running:
-            if one.done and one.whole and one.reason is None:
-                self.store.save_partial(one.work.key, one.state(), self._part)
+        """Keep the sums of every pass."""
+        for number in range(len(self.running)):
+            self._save(number)
+        self.saver.wait()
 
     def records(self) -> list[PassRecord]:
         """The records of all passes, saved."""
+        self.saver.wait()
         if self.processes.count > 1:
             self._gather()
         found = self._records() if self.processes.main else []
@@ -251,7 +260,9 @@ class _Reading:
 
     def _gather(self) -> None:
         """Bring the sums of all shares to the main process."""
-        self._save_in_time()
+        for number in range(len(self.running)):
+            self._save_in_time(number)
+        self.saver.wait()
         self.mine = False
         main = self.processes.main
         self.batch_size = min(self.processes.exchange(self.batch_size))

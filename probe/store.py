@@ -10,8 +10,10 @@ import os
 import re
 import tempfile
 import zipfile
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +39,12 @@ def slug(text: str, limit: int = 80) -> str:
     return name[:limit] or "unnamed"
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
+def write_atomically(path: Path, content: bytes | str | Callable[[IO[bytes]], None]) -> None:
     """Write a file whole or not at all: into a temporary neighbour, flushed, then renamed.
+
+    Args:
+        path: the file; its folder is made.
+        content: what it holds, or what writes that into the open file.
 
     Raises:
         StoreError: if the folder cannot be written or the disk is full; nothing is left behind.
@@ -51,7 +57,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         )
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                if callable(data):
+                    data(file)
+                else:
+                    file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(name, 0o644)
@@ -152,9 +161,11 @@ class Store:
 
     def save_partial(self, key: str, state: State, share: str = "") -> None:
         """Keep the running sums of a pass, or of the named share of its images."""
-        buffer = BytesIO()
-        np.savez(buffer, **state)  # type: ignore[arg-type]
-        write_atomically(self._partial(key, share), buffer.getvalue())
+
+        def write(file: IO[bytes]) -> None:
+            np.savez(file, **state)  # type: ignore[arg-type]
+
+        write_atomically(self._partial(key, share), write)
 
     def load_partial(self, key: str, share: str = "") -> State | None:
         """The running sums of a pass that was interrupted, or of a share of it, or None."""

@@ -23,7 +23,8 @@ from probe.metrics.ssdc import CONSTANT, SSDCStatistic
 from probe.numerics.intervals import interval
 from probe.plan import Settings
 from probe.records import PassRecord
-from probe.store import Store
+from probe.saver import Saver
+from probe.store import State, Store
 from probe.types import Condition, Grid, Permutation, PermutationMode
 from tests.small_runs import (
     Counted,
@@ -317,8 +318,18 @@ def test_sums_are_saved_while_running(tmp_path: Path, monkeypatch: pytest.Monkey
     assert seen == [[None, None]] * 8  # all within one minute
     seen.clear()
     monkeypatch.setattr(engine, "SAVE_EVERY", -1.0)
+    begin = Saver.save
+
+    def at_once(saver: Saver, key: str, state: State) -> None:
+        begin(saver, key, state)
+        saver.wait()
+
+    monkeypatch.setattr(Saver, "save", at_once)
     run(ready(), EIGHT, BOTH, settings, store, look)
-    assert seen == [[None, None]] * 2 + [[2, 2]] * 2 + [[4, 4]] * 2 + [[6, 6]] * 2
+    assert seen == [
+        *([None, None], [2, None], [2, 2], [4, 2]),
+        *([4, 4], [6, 4], [6, 6], [8, 6]),
+    ]
     assert [store.load_partial(key) for key in keys] == [None, None]
 
 
@@ -329,7 +340,8 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 from probe import engine
 from probe.plan import Settings
-from probe.store import Store
+from probe.saver import Saver
+from probe.store import State, Store
 from probe.types import Condition, Permutation
 from tests.small_runs import counting, pictures, ready, run
 
