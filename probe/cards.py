@@ -58,7 +58,7 @@ def card_key(
     local = dict.fromkeys(("weights", "preprocess", "readout", "labels"))
     for name in local:  # the content counts, not the place
         path = fields.pop(name)
-        local[name] = path if path is None else files.sha256(Path(path)) or path
+        local[name] = files.sha256(Path(path)) or path if isinstance(path, str) else path
     chosen = asdict(options)
     if chosen["preprocess"] is not None:
         chosen["preprocess"] = files.sha256(Path(chosen["preprocess"])) or chosen["preprocess"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 
 from probe.data.preprocess import at_size, named_preprocess, paper_preprocess
+from probe.data.preprocess_file import stated_preprocess
 from probe.errors import AnatomyError, CheckpointError, UsageError, did_you_mean
 from probe.families.base import Library, RawModel, family_of
 from probe.families.checkpoint import check_finite
 from probe.families.declared import declare, inline_anatomy, stated_size
+from probe.preprocess_fields import preprocess_fields
 from probe.types import DType, LoadedModel, ModelSpec, Preprocess
 
 
@@ -152,8 +155,15 @@ def load_raw(
     return load_timm(spec, image_size=image_size, random_init=random_init, seed=seed)
 
 
-def _preprocess(raw: RawModel, chosen: str | None, paper: bool) -> Preprocess | None:
-    found = named_preprocess(chosen, raw.image_size) if chosen else raw.preprocess
+def _preprocess(
+    raw: RawModel, chosen: str | Mapping[str, Any] | None, paper: bool
+) -> Preprocess | None:
+    if isinstance(chosen, str):
+        found: Preprocess | None = named_preprocess(chosen, raw.image_size)
+    elif chosen is not None:
+        found = stated_preprocess(preprocess_fields(chosen), raw.image_size, "the zoo entry's own")
+    else:
+        found = raw.preprocess
     if found is None:
         return None
     if found.size != raw.image_size:

@@ -155,7 +155,7 @@ class ModelSpec:
     `source` is `timm:NAME`, `hf:ID`, `file:PATH`, `package:NAME`, or `import:MODULE:NAME` with
     `weights` (a file) and the `folder` where MODULE is looked up first. `options` go to the
     constructor. `family` forces a family; an inline `anatomy` replaces it. `preprocess` is
-    imagenet, half, a file, or None for the checkpoint's own.
+    imagenet, half, a file, its fields, or None for the checkpoint's own.
     """
 
     name: str
@@ -167,7 +167,7 @@ class ModelSpec:
     anatomy: Mapping[str, Any] | None = None
     weights: str | None = None
     folder: str | None = None
-    preprocess: str | None = None
+    preprocess: str | Mapping[str, Any] | None = None
     data: str | None = None
     readout: str | None = None
     labels: str | None = None

@@ -195,7 +195,7 @@ def _spec(file: YamlFile, name: str, entry: Entry) -> ModelSpec:
     folder = file.path.resolve().parent
     source = f"file:{(folder / rest).resolve()}" if kind == "file" else entry.source
     preprocess = entry.preprocess
-    if preprocess is not None and preprocess not in PREPROCESS_NAMES:
+    if isinstance(preprocess, str) and preprocess not in PREPROCESS_NAMES:
         preprocess = str((folder / preprocess).resolve())
 
     def beside(given: str | None) -> str | None:

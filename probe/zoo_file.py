@@ -5,15 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from probe.errors import ZooError
 from probe.inline import InlineAnatomy
+from probe.preprocess_fields import preprocess_fields
 from probe.yaml_file import YamlFile, read_yaml
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 Text = Annotated[str, Field(min_length=1)]
+
+
+def _preprocessing(given: Any) -> Any:
+    """A name or a file as it is, fields if they are of the right form."""
+    if isinstance(given, dict):
+        preprocess_fields(given)
+    elif not isinstance(given, str) or not given:
+        raise ValueError("must be imagenet, half, a file, or the fields of one")
+    return given
+
+
+Preprocessing = Annotated[Any, AfterValidator(_preprocessing)]
 
 
 class Provenance(BaseModel):
@@ -40,7 +53,7 @@ class Entry(BaseModel):
     options: dict[str, Any] = {}
     revision: Text | None = None
     family: Text | None = None
-    preprocess: Text | None = None
+    preprocess: Preprocessing | None = None
     data: Text | None = None
     readout: Text | None = None
     labels: Text | None = None

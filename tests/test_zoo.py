@@ -138,6 +138,27 @@ def test_preprocess_file_and_package_source(tmp_path: Path) -> None:
     assert spec.preprocess == str(tmp_path / "p.json")
 
 
+def test_preprocessing_stated_in_the_entry(tmp_path: Path) -> None:
+    path = tmp_path / "zoo.yaml"
+    fields = (
+        "{resize: [short, 36], crop: [32, 32], interpolation: bicubic, mean: [0.5, 0.5, 0.5], "
+        "std: [0.25, 0.25, 0.25]}"
+    )
+    path.write_text(f"schema: 1\nmodels:\n  a:\n    source: timm:b\n    preprocess: {fields}\n")
+    stated = load_zoo(path)["a"].preprocess
+    assert isinstance(stated, dict)
+    assert stated["resize"] == ["short", 36]
+    for wrong, message in (
+        (fields.replace("crop", "corp"), "unknown field 'corp'. Did you mean crop?"),
+        (fields.replace("36", "30"), "the crop is larger than the resized short side"),
+        ("7", "must be imagenet, half, a file, or the fields of one"),
+    ):
+        path.write_text(f"schema: 1\nmodels:\n  a:\n    source: timm:b\n    preprocess: {wrong}\n")
+        with pytest.raises(ZooError) as caught:
+            load_zoo(path)
+        assert str(caught.value) == f"{path}:5: 'models.a.preprocess': {message}"
+
+
 def test_yaml_1_2_scalars(tmp_path: Path) -> None:
     path = tmp_path / "zoo.yaml"
     path.write_text(
