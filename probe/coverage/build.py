@@ -38,15 +38,15 @@ def build(library: Library, architecture: Architecture) -> LoadedModel:
 
 
 def enlarge(module: nn.Module) -> nn.Module:
-    """Scale up, in place, every weight of a linear layer that starts small.
+    """Scale up, in place, every weight of a linear layer or a convolution that starts small.
 
     Most libraries draw them with a standard deviation of 0.02. Where attention has no way around
     it, its tokens then differ by less than a float32 can tell; from 1 / sqrt(inputs) on they do.
     """
     with torch.no_grad():
         for part in module.modules():
-            if isinstance(part, nn.Linear) and part.weight.numel() > 1:
-                spread = float(part.weight.std()) * part.in_features**0.5
+            if isinstance(part, nn.Linear | nn.Conv2d) and part.weight.numel() > 1:
+                spread = float(part.weight.std()) * part.weight[0].numel() ** 0.5
                 if 0 < spread < 1:
                     part.weight.div_(spread)
     return module

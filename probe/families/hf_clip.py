@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from probe.errors import AnatomyError
@@ -26,6 +27,7 @@ from probe.families.hf_sites import (
 )
 from probe.families.positions import scaled_table
 from probe.types import Anatomy, Grid, PatchSite, PositionSite
+from probe.wiring import EditOutput
 
 PREFIXED = (
     "CLIPVisionEmbeddings", "ChineseCLIPVisionEmbeddings", "AltCLIPVisionEmbeddings",
@@ -67,7 +69,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     blocks = instances(model, *LAYERS)
     block = blocks[0][1]
     trunk = parent(name)
-    # Towers with a class token norm that token alone, so their last block has the last sequence.
+    # Towers with a class token norm it alone, or once more, so their last block is read.
     last = dotted(trunk, "rms_norm" if has(model, FIXED) else "post_layernorm")
     return plain_anatomy(
         image_size,
@@ -91,7 +93,7 @@ def _table(
     grid: Grid,
 ) -> PositionSite:
     if getattr(embeddings, "position_embedding", None) is None:
-        return PositionSite("sinusoidal", name, grid=grid, resampling=MADE)
+        return PositionSite("sinusoidal", name, rescale=_formula(embeddings, grid), resampling=MADE)
     table = dotted(name, "position_embedding")
     if not isinstance(embeddings.position_embedding, nn.Parameter):
         table = f"{table}.weight"
@@ -109,6 +111,18 @@ def _table(
             "interpolated; run the model at that image size"
         )
     return added_table("absolute", table, prefix, own)
+
+
+def _formula(embeddings: Any, grid: Grid) -> EditOutput:
+    """AIMv2 makes its table in every run and adds it, so alpha takes off what is too much."""
+    from transformers.models.aimv2.modeling_aimv2 import build_2d_sinusoidal_position_embedding
+
+    made = build_2d_sinusoidal_position_embedding(
+        height=grid.rows, width=grid.cols, embed_dim=embeddings.config.hidden_size
+    )
+    half = made.shape[-1] // 2
+    table = torch.cat([made[:, half:], made[:, :half]], dim=1)  # columns come first
+    return EditOutput(lambda tokens, alpha: tokens - (1 - alpha) * table.to(tokens))
 
 
 FAMILY = Family("hf_clip", "hf", claims, anatomy, predict_logits)

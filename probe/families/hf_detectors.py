@@ -70,13 +70,14 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             TokenSite(i, "block_out", block, grid, 0, "NLC", arrangement=read)
             for i, (block, _) in enumerate(blocks)
         ),
-        positions=tuple(_tables(model, name, projection)),
+        positions=tuple(_tables(model, name, projection, embeddings)),
     )
 
 
 def _arrangement(model: nn.Module, embeddings: Any, grid: Grid) -> Arrangement:
     if has(model, YOLOS):
-        return Arrangement(partial(_between, int(embeddings.cls_token.shape[1]), grid.tokens))
+        before, after = embeddings.cls_token.shape[1], embeddings.detection_tokens.shape[1]
+        return Arrangement(partial(_between, before, grid.tokens, after))
     classes = has(model, RFDETR)
     if classes:
         side = int(embeddings.config.num_windows)
@@ -95,7 +96,9 @@ def _arrangement(model: nn.Module, embeddings: Any, grid: Grid) -> Arrangement:
     return Arrangement(partial(_without_classes, side * side, window[0] * window[1], whole))
 
 
-def _between(before: int, count: int, tokens: Tensor) -> Tensor:
+def _between(before: int, count: int, after: int, tokens: Tensor) -> Tensor:
+    if tokens.shape[1] != before + count + after:
+        return tokens  # refused as what it is: not the declared grid
     return tokens[:, before : before + count]
 
 
@@ -106,7 +109,7 @@ def _without_classes(windows: int, count: int, whole: Arrangement, tokens: Tenso
     return whole.split(tokens.reshape(-1, windows, count + 1, tokens.shape[-1])[:, :, 1:])
 
 
-def _tables(model: nn.Module, name: str, projection: Any) -> list[PositionSite]:
+def _tables(model: nn.Module, name: str, projection: Any, owner: Any) -> list[PositionSite]:
     where = dotted(name, "position_embeddings")
     if has(model, YOLOS):
         found = [PositionSite("absolute", where, 1, scaled_table(where), resampling=RESIZED)]
@@ -116,6 +119,8 @@ def _tables(model: nn.Module, name: str, projection: Any) -> list[PositionSite]:
                 PositionSite("absolute", table, 1, scaled_table(table), resampling=RESIZED)
             )
         return found
+    if owner.position_embeddings is None:
+        return []
     own = patch_grid(pair(projection.image_size), projection.patch_size)
     return [added_table("absolute", where, 1, own, has(model, RFDETR))]
 

@@ -42,7 +42,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """Sites at `image_size` (height, width). No attention is declared: queries are pooled.
 
     Raises:
-        AnatomyError: if mask units do not fill the grid.
+        AnatomyError: if mask units, or tables for windows, do not fill the grid.
     """
     name, embedding = only(model, UNROLLED, IN_ORDER)
     unrolled = has(model, UNROLLED)
@@ -59,6 +59,13 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             f"tokens, which units of {2**left} x {2**left} do not fill; use a multiple of "
             f"{2**left * projection.projection.stride[0]} px"
         )
+    if not unrolled:
+        tile = embedding.pos_embed_window.shape[2:]
+        if grid.rows % tile[0] or grid.cols % tile[1]:
+            raise AnatomyError(
+                f"at {image_size[0]} x {image_size[1]} px the grid has {grid.rows} x {grid.cols} "
+                f"tokens, which tables of {tile[0]} x {tile[1]} do not tile; use another size"
+            )
     layout: Layout = "NLC" if unrolled else "NHWC"
     attn_in: list[TokenSite] = []
     block_out: list[TokenSite] = []

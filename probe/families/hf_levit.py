@@ -28,8 +28,8 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """Sites at `image_size` (height, width).
 
     A layer is an attention with the MLP behind it. Nothing is normed before attention, so `attn_in`
-    is what it gets. The attention that shrinks the grid between stages is no layer. No attention is
-    declared: queries of a smaller grid meet keys of a larger one.
+    is what it gets. The attention that shrinks the grid between stages is a layer too, from one
+    grid to the next; none is declared for the audit, as its queries are fewer than its keys.
 
     Raises:
         AnatomyError: if the stem gives another grid than the model is built for.
@@ -59,12 +59,11 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
                 resampling=KEPT,
             )
         )
-        if type(module).__name__ == SHRINKING:
-            grid = Grid(table.resolution_out, table.resolution_out)
-            continue
-        layer = len(attn_in)
+        layer, own = len(attn_in), parent(name)
         attn_in.append(TokenSite(layer, "attn_in", name, grid, 0, "NLC", "input"))
-        block_out.append(TokenSite(layer, "block_out", _with_mlp(model, name), grid, 0, "NLC"))
+        if type(module).__name__ == SHRINKING:
+            grid, own = Grid(table.resolution_out, table.resolution_out), name
+        block_out.append(TokenSite(layer, "block_out", _with_mlp(model, own), grid, 0, "NLC"))
     last = dotted(stages[-1][0], f"layers.{len(stages[-1][1].layers) - 1}")
     return Anatomy(
         image_size=image_size,
@@ -76,9 +75,8 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     )
 
 
-def _with_mlp(model: nn.Module, attention: str) -> str:
+def _with_mlp(model: nn.Module, own: str) -> str:
     """The residual layer that ends a block: the MLP's behind the attention's, if there is one."""
-    own = parent(attention)
     stage, _, number = own.rpartition(".")
     after = dotted(stage, str(int(number) + 1))
     modules = dict(model.named_modules())

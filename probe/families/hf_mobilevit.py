@@ -1,7 +1,8 @@
 """transformers MobileViT and MobileViT v2: convolutions, and transformers over unfolded patches.
 
-The first transformer's tokens come from a stem of convolutions; RPI shuffles them where they are
-projected. A block of a transformer compares tokens at the same place inside their 2 x 2 patch.
+RPI shuffles what the stem gives: stages join what they are given to what their transformers make
+of it, so the image's own order would go round a later place. A block of a transformer compares
+tokens at the same place inside their 2 x 2 patch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from probe.families.timm_layers import convolved, from_convolutions
 from probe.types import Anatomy, FeatureSite, Grid, PatchSite, PositionSite, TokenSite
 
 STAGES = ("MobileViTLayer", "MobileViTV2Layer")
+BEFORE = ("MobileViTMobileNetLayer", "MobileViTV2MobileNetLayer")
 SECOND = "MobileViTV2Layer"
 BLOCKS = ("MobileViTTransformerLayer", "MobileViTV2TransformerLayer")
 
@@ -40,17 +42,19 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     attn_in: list[TokenSite] = []
     block_out: list[TokenSite] = []
     positions: list[PositionSite] = []
-    patches = None
+    stem = next(n for n, _ in model.named_modules() if n.rpartition(".")[2] == "conv_stem")
+    conv: Any = model.get_submodule(dotted(stem, "convolution"))
+    patches = PatchSite(stem, convolved(conv, Grid(*image_size)), 0, "NCHW")
+    positions += [from_convolutions(name) for name, _ in instances(model, *BEFORE)]
     for name, stage in instances(model, *STAGES):
         grid, side = grids[name], int(stage.patch_height)
-        if (grid.rows % side or grid.cols % side) and (second or patches is None):
+        if (grid.rows % side or grid.cols % side) and (second or not attn_in):
             raise AnatomyError(
                 f"at {image_size[0]} x {image_size[1]} px a stage has {grid.rows} x {grid.cols} "
                 f"tokens, which patches of {side} x {side} do not fill; use a multiple of "
                 f"{side * 32} px"
             )
-        patches = patches or PatchSite(dotted(name, "conv_1x1"), grid, 0, "NCHW")
-        last = FeatureSite(dotted(name, "conv_projection"), grid, 0, "NCHW", None)
+        last = FeatureSite(name, grid, 0, "NCHW", None)
         grid = Grid(-(-grid.rows // side) * side, -(-grid.cols // side) * side)
         sizes = (side, side, grid.rows // side, grid.cols // side)
         unfolded = folded(sizes, rows=(2, 0), cols=(3, 1), first=second)
@@ -67,8 +71,6 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             for part in convolutions
             if getattr(stage, part, None) is not None
         ]
-    if patches is None:
-        raise AnatomyError(f"{type(model).__name__} has no transformer; check the family")
     return Anatomy(
         image_size=image_size,
         patches=patches,

@@ -24,7 +24,7 @@ EMBEDDINGS = (
 LAYERS = (
     "PvtLayer", "PvtV2BlockLayer", "CvtLayer", "SegformerLayer", "GLPNLayer", "PoolFormerLayer"
 )  # fmt: skip
-POOLED = "PoolFormerLayer"
+POOLED, POOLED_NORM = "PoolFormerLayer", "PoolFormerGroupNorm"
 # What takes in neighbours inside blocks: convolutions over the grid, and pooling.
 NEIGHBOURS = ("dwconv", "spatial_reduction", "sequence_reduction", "sr", "pooling")
 PROJECTIONS = "CvtSelfAttentionProjection"
@@ -109,6 +109,8 @@ def _neighbours(model: nn.Module, block: str) -> list[PositionSite]:
 
 def _final_norm(model: nn.Module, held: list[str]) -> str | None:
     """The norm behind the last stage's blocks, where transformers runs one on all tokens."""
+    if type(getattr(model, "norm", None)).__name__ == POOLED_NORM:
+        return "norm"
     trunk = parent(parent(held[-1]))
     number = parent(held[-1]).rpartition(".")[2]
     for name in (trunk, parent(trunk)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from probe.errors import AnatomyError
 from probe.families.base import Family
 from probe.families.hf_sites import (
     dotted,
@@ -33,10 +34,16 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
     """Sites at `image_size` (height, width); prefix tokens have no row in the table.
 
     Raises:
-        AnatomyError: if the image holds no patch.
+        AnatomyError: if patches do not fill the image.
     """
     name, embeddings = only(model, EMBEDDINGS)
-    grid = patch_grid(image_size, embeddings.patch_size)
+    side = int(embeddings.patch_size)
+    grid = patch_grid(image_size, side)
+    if image_size != (grid.rows * side, grid.cols * side):
+        raise AnatomyError(
+            f"RADIO cuts images into whole patches, and {image_size[0]} x {image_size[1]} px do "
+            f"not fall into patches of {side} px; use a multiple of it"
+        )
     table = dotted(name, "position_embedding")
     blocks = [block for block, _ in instances(model, LAYER)]
     return plain_anatomy(

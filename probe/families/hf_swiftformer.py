@@ -51,13 +51,15 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
                 TokenSite(layer, "attn_in", dotted(name, "attn"), grid, 0, "NLC", "input")
             )
             block_out.append(TokenSite(layer, "block_out", name, grid, 0, "NCHW"))
+    normed = isinstance(getattr(model, "norm", None), nn.BatchNorm2d)
+    last = "norm" if normed else block_out[-1].module
     return Anatomy(
         image_size=image_size,
         patches=patches,
         attn_in=tuple(attn_in),
         block_out=tuple(block_out),
         positions=tuple(positions),
-        features=FeatureSite(block_out[-1].module, grid, 0, "NCHW", None),
+        features=FeatureSite(last, grid, 0, "NCHW", None),
     )
 
 

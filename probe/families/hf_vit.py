@@ -6,6 +6,7 @@ ViTPose, and the image towers of FLAVA, DPT and InternVL.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -36,6 +37,7 @@ EMBEDDINGS = (
     "QianfanOCRVisionEmbeddings", "VitPoseBackboneEmbeddings",
 )  # fmt: skip
 VITPOSE, GROUPS = "VitPoseBackboneEmbeddings", "GroupViTStage"
+ONE_SIZE = "none: it runs at its own image size alone; the first row is added to every token"
 LAYERS = (
     "ViTLayer", "DeiTLayer", "ViTMSNLayer", "ViTMAELayer", "IJepaLayer", "PixioLayer",
     "FlavaLayer", "DPTViTLayer", "InternVLVisionLayer", "QianfanOCRVisionLayer",
@@ -60,6 +62,11 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             "cannot be read; choose another image tower"
         )
     name, embeddings = only(model, *EMBEDDINGS)
+    if has(model, VITPOSE) and int(getattr(model.config, "num_experts", 1)) > 1:
+        raise AnatomyError(
+            "a ViTPose with experts asks which data set an image is from, so it cannot be read; "
+            "choose one without experts"
+        )
     projection, table = embeddings.patch_embeddings, embeddings.position_embeddings
     own = pair(projection.image_size)
     patch_grid(image_size, projection.patch_size)
@@ -77,6 +84,8 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         where = dotted(name, "position_embeddings")
         own_grid = patch_grid(own, projection.patch_size)
         positions = [added_table(kind, where, rows, own_grid, method=method)]
+        if has(model, VITPOSE):
+            positions = [replace(one, resampling=ONE_SIZE) for one in positions]
     trunk = parent(name)
     # The decoder of a masked autoencoder is built from the same layers, outside the trunk.
     holders = (trunk, dotted(trunk, "encoder"))

@@ -9,27 +9,15 @@ from torch import nn
 
 from probe.errors import AnatomyError
 from probe.families.base import Family
-from probe.families.positions import carried_index, scaled_table
 from probe.families.timm_head import predict
 from probe.families.timm_layers import Layers, from_convolutions, stem_site
+from probe.families.timm_signals import window_bias
 from probe.families.timm_trunk import FIXED, member
-from probe.types import Anatomy, FeatureSite, Grid, PositionSite
+from probe.types import Anatomy, FeatureSite, Grid
 
 
 def _claims(module: nn.Module) -> bool:
     return isinstance(module, GlobalContextVit)
-
-
-def _bias(where: str, window: tuple[int, int]) -> PositionSite:
-    table = f"{where}.relative_position_bias_table"
-    return PositionSite(
-        "relative_bias",
-        table,
-        rescale=scaled_table(table),
-        carry=carried_index(f"{where}.relative_position_index"),
-        grid=Grid(*window),
-        resampling=FIXED,
-    )
 
 
 def _anatomy(module: nn.Module, image_size: tuple[int, int]) -> Anatomy:
@@ -54,7 +42,7 @@ def _anatomy(module: nn.Module, image_size: tuple[int, int]) -> Anatomy:
         for b, block in enumerate(stage.blocks):
             name = f"stages.{s}.blocks.{b}"
             layers.block(name, layout="NHWC")
-            positions.append(_bias(f"{name}.attn.rel_pos", tuple(block.window_size)))
+            positions.append(window_bias(f"{name}.attn.rel_pos", block.window_size, FIXED))
     norm = f"stages.{len(gcvit.stages) - 1}.norm"
     features = FeatureSite(norm, layers.grid, 0, "NHWC", class_index=None)
     return layers.anatomy(image_size, tuple(positions), features)

@@ -90,7 +90,7 @@ def _anatomy(module: nn.Module, image_size: tuple[int, int]) -> Anatomy:
                 layer, "block_out", name, grid, prefix, layout, "output", unlike, trunk.element
             )
         )
-    signals = [*added_tables(module, prefix, patches.grid), *fourier_codes(module)]
+    signals = [*added_tables(module, prefix, patches.grid, trunk.maps), *fourier_codes(module)]
     signals += [*rotations(module), *relative_biases(module), *index_mixers(module)]
     for part in trunk.parts:
         signals.extend(convolutions(module, part))

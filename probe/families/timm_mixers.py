@@ -78,8 +78,6 @@ def _unwindowed(block: Any, grid: Grid) -> Arrangement:
     down, across = -(-grid.rows // side), -(-grid.cols // side)
 
     def split(tokens: Tensor) -> Tensor:
-        if tokens.shape[1] != side * side:
-            return tokens
         cut = tokens.reshape(-1, down, across, side, side, tokens.shape[-1]).transpose(2, 3)
         whole = cut.reshape(len(cut), down * side, across * side, -1)
         return whole[:, : grid.rows, : grid.cols].flatten(1, 2)
@@ -142,12 +140,15 @@ MIXERS: Mapping[type[nn.Module], tuple[Mixer, ...]] = {
     vision_transformer_relpos.ResPostRelPosBlock: (Mixer("", "input"),),
     byobnet.SelfAttnBlock: (Mixer("self_attn", "input", when=_knows_offsets),),
     cpubone.CPUBoneBlock: (Mixer("total.0.0.main.0"),),
-    CsatBlock: (Mixer("norm1"),),
+    CsatBlock: (Mixer("pos_embed"),),
     edgenext.SplitTransposeBlock: (Mixer("norm_xca"),),
     efficientformer.MetaBlock1d: (Mixer("norm1"),),
     efficientformer.MetaBlock2d: (Mixer("token_mixer", "input"),),
     efficientformer_v2.EfficientFormerV2Block: (
         Mixer("token_mixer", "input", when=lambda block: block.token_mixer is not None),
+    ),
+    efficientformer_v2.Downsample: (
+        Mixer("attn", "input", when=lambda block: block.attn is not None),
     ),
     efficientvim.EfficientViMBlock: (Mixer("norm"),),
     efficientvit_mit.EfficientVitBlock: (Mixer("context_module.main", "input"),),
@@ -168,7 +169,7 @@ MIXERS: Mapping[type[nn.Module], tuple[Mixer, ...]] = {
     metaformer.MetaFormerBlock: (Mixer("norm1", when=_attention_or_pooling),),
     mlp_mixer.MixerBlock: (Mixer("norm1"),),
     mlp_mixer.ResBlock: (Mixer("norm1"),),
-    mlp_mixer.SpatialGatingBlock: (Mixer("norm"),),
+    mlp_mixer.SpatialGatingBlock: (Mixer("mlp_channels.gate.norm"),),
     MobileAttention: (Mixer("norm"),),
     mvitv2.MultiScaleBlock: (Mixer("norm1"),),
     nextvit.NextTransformerBlock: (Mixer("norm1"),),

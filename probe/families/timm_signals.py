@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from timm.layers import (
     RelPosBias,
     RelPosBiasTf,
     RelPosMlp,
+    RotaryEmbedding,
     RotaryEmbeddingCat,
+    RotaryEmbeddingDinoV3,
     RotaryEmbeddingMixed,
+    RotaryEmbeddingMRope,
 )
 from timm.models import edgenext, xcit
 from timm.models.gemma4_vit import Gemma4RotaryEmbedding2D
@@ -25,12 +28,12 @@ from probe.families.positions import (
     bounded_bias,
     carried_index,
     log_spaced,
-    rotary_bands,
     scaled_output,
     scaled_table,
     table_kind,
 )
 from probe.families.timm_layers import SLIDES
+from probe.families.timm_rotary import rotary_angles
 from probe.types import Grid, Layout, PositionKind, PositionSite
 from probe.wiring import SwapTensors
 
@@ -40,15 +43,33 @@ KEPT = (
 )
 TABLES = {
     "pos_embed", "pos_embed1", "pos_embed2", "pos_embed3", "pos_embed_0", "pos_embed_1",
-    "pos_embed_win", "pos_embed_window", "pos_embed_x", "pos_embed_y", "patch_pos", "pixel_pos",
-    "position_embedding_table",
+    "patch_pos", "position_embedding_table",
 }  # fmt: skip
+# For one axis, repeated in every window, or shared by all patches.
+PARTIAL = {"pos_embed_win", "pos_embed_window", "pos_embed_x", "pos_embed_y", "pixel_pos"}
+ROTARY = (
+    RotaryEmbedding, RotaryEmbeddingCat, RotaryEmbeddingDinoV3, RotaryEmbeddingMixed,
+    RotaryEmbeddingMRope,
+)  # fmt: skip
 INDEXED: dict[type[nn.Module], str] = {
     MixerBlock: "mlp_tokens", ResBlock: "linear_tokens", SpatialGatingUnit: "", RNN2dBase: ""
 }  # fmt: skip
 BOUND = "none: the weights belong to indices, and so to their own image size"
 RUNS = "none needed: a recurrence runs along rows and columns of any length"
 PAIRS = (("rel_pos_h", "rel_pos_w"), ("height_rel", "width_rel"))
+
+
+def window_bias(name: str, window: Sequence[int], resampling: str) -> PositionSite:
+    """The table of a timm `RelPosBias` for windows of (rows, cols) tokens."""
+    table = f"{name}.relative_position_bias_table"
+    return PositionSite(
+        "relative_bias",
+        table,
+        rescale=scaled_table(table),
+        carry=carried_index(f"{name}.relative_position_index"),
+        grid=Grid(*window),
+        resampling=resampling,
+    )
 
 
 def relative_biases(module: nn.Module) -> tuple[PositionSite, ...]:
@@ -62,15 +83,7 @@ def relative_biases(module: nn.Module) -> tuple[PositionSite, ...]:
 
 def _biases(name: str, part: Any) -> Iterator[PositionSite]:
     if isinstance(part, RelPosBias):
-        table = f"{name}.relative_position_bias_table"
-        yield PositionSite(
-            "relative_bias",
-            table,
-            rescale=scaled_table(table),
-            carry=carried_index(f"{name}.relative_position_index"),
-            grid=Grid(*part.window_size),
-            resampling=f"where the window changes: {GEOMETRIC}",
-        )
+        yield window_bias(name, part.window_size, f"where the window changes: {GEOMETRIC}")
     elif isinstance(part, RelPosBiasTf):
         table = f"{name}.relative_position_bias_table"
         yield PositionSite("relative_bias", table, rescale=scaled_table(table), resampling=KEPT)
@@ -104,27 +117,33 @@ def _biases(name: str, part: Any) -> Iterator[PositionSite]:
                 )
 
 
-def added_tables(module: nn.Module, prefix: int, grid: Grid) -> tuple[PositionSite, ...]:
+def added_tables(
+    module: nn.Module, prefix: int, grid: Grid, maps: Layout = "NCHW"
+) -> tuple[PositionSite, ...]:
     """Every table that a module adds to its tokens, under the names that timm gives them.
 
-    `grid` is that of the patch projection, with `prefix` tokens in front. A table for some other
-    order of tokens, or for one axis, is declared without a grid.
+    `grid` is that of the patch projection, with `prefix` tokens in front; `maps` the layout of
+    tables of four axes, which may be made for another grid. A table for some other order of
+    tokens, for one axis or for a window is declared without a grid.
     """
     found = []
     for name, table in module.named_parameters():
-        if name.rpartition(".")[2] not in TABLES:
+        own = name.rpartition(".")[2]
+        if own not in TABLES | PARTIAL:
             continue
         layout: Layout = "NLC"
         kind: PositionKind = "absolute"
         made_for, rows, shape = None, 0, tuple(table.shape)
-        if len(shape) == 3 and shape[1] in (grid.tokens, prefix + grid.tokens):
+        if own in PARTIAL:
+            layout = "NLC" if len(shape) == 3 else maps
+        elif len(shape) == 3 and shape[1] in (grid.tokens, prefix + grid.tokens):
             made_for, rows = grid, shape[1] - grid.tokens
             kind = table_kind(table, rows)
-        elif len(shape) == 4 and shape[1:3] == (grid.rows, grid.cols):
-            made_for, layout = grid, "NHWC"
+        elif len(shape) == 4 and maps == "NHWC":
+            made_for, layout = Grid(*shape[1:3]), maps
             kind = table_kind(table.flatten(1, 2), 0)
         elif len(shape) == 4:
-            made_for, layout = Grid(*shape[2:]), "NCHW"
+            made_for, layout = Grid(*shape[2:]), maps
             kind = table_kind(table.flatten(2).mT, 0)
         found.append(
             PositionSite(
@@ -141,13 +160,15 @@ def added_tables(module: nn.Module, prefix: int, grid: Grid) -> tuple[PositionSi
 
 
 def rotations(module: nn.Module) -> tuple[PositionSite, ...]:
-    """Every rotary embedding, whose angles are made anew in every run."""
+    """Every rotary embedding, whose angles are made anew in every run.
+
+    Raises:
+        AnatomyError: if alpha cannot reach one.
+    """
     found = []
     for name, part in module.named_modules():
-        if isinstance(part, RotaryEmbeddingCat):
-            rescale = rotary_bands(name)
-        elif isinstance(part, RotaryEmbeddingMixed):
-            rescale = scaled_table(f"{name}.freqs")
+        if isinstance(part, ROTARY):
+            rescale = rotary_angles(module, name)
         elif isinstance(part, Gemma4RotaryEmbedding2D):
             rescale = scaled_table(f"{name}.inv_freq")
         else:

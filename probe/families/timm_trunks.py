@@ -21,7 +21,8 @@ class Trunk:
     `stem` is the module whose output is the patch projection, `layout` that of four axes there.
     `parts` hold the blocks and what convolutions stand between them. Of blocks only those `inside`
     a name count; `prefix` tokens stand in front where the model has no count of its own. `element`
-    is which tensor of a block's output holds the tokens. `arrange` and `refusal` are those of the
+    is which tensor of a block's output holds the tokens, `maps` the layout of position tables of
+    four axes. `arrange` and `refusal` are those of the
     patch site; `unread(module)` says why a member is not read at all.
     """
 
@@ -31,6 +32,7 @@ class Trunk:
     inside: str = ""
     prefix: int = 0
     element: int = 0
+    maps: Layout = "NCHW"
     arrange: Callable[[Grid], Arrangement] | None = None
     refusal: str | None = None
     unread: Callable[[Any], str | None] = lambda _module: None
@@ -63,7 +65,10 @@ _MOBILE = Trunk("conv_stem", ("blocks",))
 TRUNKS: Mapping[type[nn.Module], Trunk] = {
     models.ByobNet: _STAGES,
     models.CoaT: Trunk(
-        "patch_embed1", ("cpe1", "cpe2", "cpe3", "cpe4"), prefix=1, unread=_parallel
+        "patch_embed1",
+        tuple(f"{part}{stage}" for part in ("cpe", "crpe") for stage in range(1, 5)),
+        prefix=1,
+        unread=_parallel,
     ),
     models.CPUBone: _STAGES,
     models.CrossVit: Trunk(
@@ -98,7 +103,7 @@ TRUNKS: Mapping[type[nn.Module], Trunk] = {
     models.MobileNetV5: _MOBILE,
     models.MobileNetV5Encoder: _MOBILE,
     models.MultiScaleVit: _PATCHES,
-    models.NaFlexVit: Trunk("embeds.proj", ()),
+    models.NaFlexVit: Trunk("embeds.proj", (), maps="NHWC"),
     models.NextViT: _STAGES,
     models.Qwen3VitClassifier: _WRAPPED,
     models.Qwen3VitEncoder: _ENCODER,
@@ -109,7 +114,7 @@ TRUNKS: Mapping[type[nn.Module], Trunk] = {
     models.TinyVit: _PATCHES,
     models.TNT: Trunk("pixel_embed", (), element=1, arrange=_pixels),
     models.VisionTransformerRelPos: Trunk("patch_embed", ()),
-    models.VisionTransformerSAM: _ENCODER,
+    models.VisionTransformerSAM: Trunk("patch_embed", (), "NHWC", maps="NHWC"),
     models.Visformer: Trunk("patch_embed1", ("stage1", "stage2", "stage3")),
 }
 

@@ -12,15 +12,17 @@ from timm.models.convnext import ConvNeXt
 from timm.models.crossvit import CrossVit
 from timm.models.edgenext import EdgeNeXt
 from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
+from timm.models.naflexvit import NaFlexVit, NaFlexVitCfg
 from torch import nn
 
+from probe.coverage.build import enlarge
 from probe.errors import AnatomyError, NotApplicable
 from probe.families.base import family_of
 from probe.families.timm_build import blueprint
 from probe.hooks import observe
 from probe.interventions import permute_patches, scale_positions
 from probe.types import Grid, LoadedModel
-from tests.families.tiny import fresh, images_for, read, run, same
+from tests.families.tiny import fresh, images_for, permutations, read, run, same
 from tests.families.tiny_timm import CONVOLVED, FLAT, load_tiny
 
 BRANCHES = {
@@ -198,3 +200,40 @@ def test_flat_trunks_keep_their_prefix_tokens() -> None:
     assert FLAT["depth"] == len(anatomy.attn_in)
     assert {site.prefix for site in anatomy.attn_in} == {0}
     assert [site.kind for site in anatomy.positions] == ["relative_bias"] * 3
+
+
+FLEXIBLE = {"patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 2, "fc_norm": True}
+
+
+@pytest.mark.parametrize("kind", ["axial", "mixed", "dinov3", "mrope"])
+def test_rotations_of_any_kind_are_gone_at_alpha_zero(kind: str) -> None:
+    """Tokens of a plain transformer without positions move with their patches, and only then."""
+    cfg = NaFlexVitCfg(
+        **FLEXIBLE,
+        pos_embed="none",
+        rope_type=kind,
+        rope_rotate_half=kind in ("dinov3", "mrope"),
+        rope_mrope_section=(4, 4, 4) if kind == "mrope" else None,
+    )
+    model = load_tiny(NaFlexVit(cfg, num_classes=7, img_size=(32, 48)), (32, 48))
+    assert [site.kind for site in model.anatomy.positions] == ["rotary"]
+    enlarge(model.module)
+    order = permutations(model, "run")[0]
+    last = model.anatomy.block_out[-1]
+
+    def moved(alpha: float) -> tuple[torch.Tensor, torch.Tensor]:
+        with scale_positions(model, alpha):
+            clean = read(model, [last])[last]
+            with permute_patches(model, order):
+                return clean[:, order], read(model, [last])[last]
+
+    torch.testing.assert_close(*moved(0.0))
+    clean, shuffled = moved(1.0)
+    assert (clean - shuffled).abs().max() > 1e-2
+
+
+def test_a_map_of_positions_is_declared_as_it_is_made() -> None:
+    cfg = NaFlexVitCfg(**FLEXIBLE, pos_embed="learned", pos_embed_grid_size=(6, 5))
+    model = load_tiny(NaFlexVit(cfg, num_classes=7, img_size=(32, 48)), (32, 48))
+    (table,) = model.anatomy.positions
+    assert (table.where, table.grid, table.layout) == ("embeds.pos_embed", Grid(6, 5), "NHWC")

@@ -14,6 +14,7 @@ import transformers as hf
 import yaml
 
 import probe
+from probe.coverage.build import enlarge
 from probe.coverage.redraw import redraw
 from probe.families.hf_quiet import quiet
 from probe.loading import load_model
@@ -149,6 +150,9 @@ def networks() -> dict[str, Callable[[], Any]]:
         "tips": lambda: build("Tipsv2VisionModel", hf.Tipsv2VisionConfig(**PLAIN)),
         "altclip": lambda: build("AltCLIPVisionModel", hf.AltCLIPVisionConfig(**PLAIN)),
         "aimv2": lambda: build("Aimv2VisionModel", hf.Aimv2VisionConfig(**PLAIN)),
+        "aimv2_native": lambda: build(
+            "Aimv2VisionModel", hf.Aimv2VisionConfig(**PLAIN, is_native=True)
+        ),
         "idefics3": lambda: build("Idefics3VisionTransformer", hf.Idefics3VisionConfig(**PLAIN)),
         "dinov3": lambda: build(
             "DINOv3ViTModel", hf.DINOv3ViTConfig(**PLAIN, num_register_tokens=3)
@@ -188,9 +192,10 @@ def tiny_model(
     change: Callable[[Any], None] | None = None,
 ) -> LoadedModel:
     """One of `networks()`, changed, saved and loaded back as any checkpoint is."""
-    network = (
-        _redrawn(partial(listed, name)) if name in (*FROM_LIST, *BASELINE) else networks()[name]()
-    )
+    if name in (*FROM_LIST, *BASELINE):
+        network = enlarge(_redrawn(partial(listed, name)))
+    else:
+        network = networks()[name]()
     if change is not None:
         with torch.no_grad():
             change(network)
