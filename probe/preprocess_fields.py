@@ -64,7 +64,8 @@ def preprocess_fields(given: Any) -> PreprocessFields:
 
 
 def _reason(error: ValidationError) -> str:
-    first = error.errors()[0]
+    # A missing field may stand there under a name that is misspelt.
+    first = min(error.errors(), key=lambda fault: fault["type"] == "missing")
     where = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
         return f"unknown field '{where}'.{did_you_mean(where, PreprocessFields.model_fields)}"
