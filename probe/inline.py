@@ -36,7 +36,7 @@ class InlineBlocks(BaseModel):
 
     `pattern` names them, `*` standing for one part of a dotted name. `attn_in` and `block_out` are
     names inside a block, "" the block itself; `side` says whether the output of `attn_in` is read
-    or its input. `block_layout` is the layout of `block_out`, where it is another.
+    or its input. `block_layout` and `block_grid` are those of `block_out`, where they are others.
     """
 
     model_config = _STRICT
@@ -48,6 +48,7 @@ class InlineBlocks(BaseModel):
     prefix: Rows = 0
     layout: Layout
     block_layout: Layout | None = None
+    block_grid: Pair | None = None
 
     @model_validator(mode="after")
     def _readable(self) -> Self:

@@ -1,4 +1,4 @@
-"""`probe zoo`: `list` and `show NAME`; `check` and `coverage` have files of their own."""
+"""`probe zoo`: `list` and `show NAME`; the other commands have files of their own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from probe.cli.zoo_check import check
 from probe.cli.zoo_coverage import coverage
+from probe.cli.zoo_inspect import inspect
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 zoo_app = typer.Typer(no_args_is_help=True, help="The checkpoints that have a name.")
 zoo_app.command("check")(check)
 zoo_app.command("coverage")(coverage)
+zoo_app.command("inspect")(inspect)
 
 ZooOption = Annotated[
     Path | None, typer.Option("--zoo", metavar="FILE", help="Lay this zoo file over the built-in.")

@@ -157,9 +157,10 @@ def _site(
     inner = blocks.attn_in if point == "attn_in" else blocks.block_out
     side: Side = blocks.side if point == "attn_in" else "output"
     layout = blocks.layout if point == "attn_in" else blocks.block_layout or blocks.layout
+    grid = blocks.grid if point == "attn_in" else blocks.block_grid or blocks.grid
     where = f"{block}.{inner}" if inner else block
-    _check_tokens(seen, where, blocks.grid, blocks.prefix, layout, f"{at}.{point}", side, block)
-    return TokenSite(layer, point, where, Grid(*blocks.grid), blocks.prefix, layout, side)
+    _check_tokens(seen, where, grid, blocks.prefix, layout, f"{at}.{point}", side, block)
+    return TokenSite(layer, point, where, Grid(*grid), blocks.prefix, layout, side)
 
 
 def _check_tokens(

@@ -76,7 +76,7 @@ def _site(
         if table is not None:
             if stated.kind == "rotary":
                 _check_angles(where, _tensors(module), at)
-            rescale = scaled_table(where)
+            rescale = SwapTensors(scaled_table(where).tensors, _caches(module, where))
         elif stated.kind == "rotary":
             rescale = rotary_angles(module, where)
         else:
@@ -89,6 +89,17 @@ def _site(
         max_alpha=1.0 if stated.through == "sigmoid" else 2.0,
         grid=grid if added else None,
         resampling="not stated" if added else "",
+    )
+
+
+def _caches(module: nn.Module, where: str) -> tuple[str, ...]:
+    """Dicts beside a tensor in which its module keeps what it has made of it."""
+    owner = where.rpartition(".")[0]
+    held = vars(module.get_submodule(owner)).items()
+    return tuple(
+        f"{owner}.{key}" if owner else key
+        for key, value in held
+        if isinstance(value, dict) and key.endswith("cache")
     )
 
 
@@ -161,7 +172,7 @@ def _scaled(module: nn.Module, site: PositionSite) -> AbstractContextManager[Non
     if isinstance(rule, EditOutput):
         return edit_output(module, site.where, lambda value: rule.edit(value, 0.5))
     assert rule is not None
-    return swap_tensors(module, rule.tensors(module, 0.5))
+    return swap_tensors(module, rule.tensors(module, 0.5), rule.caches)
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

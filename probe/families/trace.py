@@ -84,11 +84,11 @@ def trace(
             )
             stack.callback(part.register_forward_hook(leave(name)).remove)
         with torch.no_grad():
-            output = forward(_sample(module, image_size))
+            output = forward(sample(module, image_size))
     return Trace(image_size, steps, output)
 
 
-def _sample(module: nn.Module, image_size: tuple[int, int]) -> Tensor:
+def sample(module: nn.Module, image_size: tuple[int, int]) -> Tensor:
     """The images of a traced pass: (BATCH, 3, height, width)."""
     like = next(module.parameters(), torch.zeros(0))
     images = torch.randn(BATCH, 3, *image_size, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,1 @@
+"""What a model looks like in one traced forward pass, and the inline anatomy that follows."""

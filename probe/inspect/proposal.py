@@ -1,0 +1,81 @@
+"""The inline anatomy that a traced pass suggests, and what it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from probe.errors import AnatomyError
+from probe.families.base import RawModel
+from probe.families.declared import declare
+from probe.families.trace import Trace, trace
+from probe.inline import InlineAnatomy
+from probe.inspect.follow import Follower
+from probe.inspect.head import find_features, find_head
+from probe.inspect.layers import Found, find_layers, items
+from probe.inspect.moments import Watched
+from probe.inspect.order import misplaced
+from probe.inspect.positions import find_positions
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An anatomy as a zoo entry states it, None where none could be declared.
+
+    `missing` has a line on every layer that could not be decided, `unclear` on positions and the
+    head; what they name is left out.
+    """
+
+    seen: Trace
+    anatomy: Mapping[str, Any] | None
+    missing: tuple[str, ...]
+    unclear: tuple[str, ...] = ()
+
+
+def propose(raw: RawModel, name: str) -> Proposal:
+    """Run the model and state what is found; the statement has been declared, as at a load."""
+    seen = trace(raw.module, raw.forward, raw.image_size)
+    follower = Follower(raw)
+    found = find_layers(follower, seen, Watched(raw, follower.parts))
+    missing = [*found.missing, *_unreached(seen, found)]
+    if not found.mixers:
+        missing.append("a module that mixes tokens by anything but convolution")
+    if found.patches is None or not found.layers:
+        return Proposal(seen, None, tuple(missing))
+    anatomy: dict[str, Any] = {
+        "image_size": list(raw.image_size),
+        "patches": found.patches.stated(),
+        "blocks": items(follower, found.layers),
+    }
+    try:
+        read, family = declare(raw, InlineAnatomy.model_validate(anatomy), name)
+        wrong = [*misplaced(follower, family.anatomy(read.module, read.image_size))]
+        if wrong:
+            return Proposal(seen, None, (*missing, *wrong))
+        mixers = [mixer.name for mixer in found.mixers]
+        positions, unclear = find_positions(raw, anatomy, seen, mixers)
+        anatomy |= {"positions": positions} if positions else {}
+        head = find_head(raw, seen)
+        if head is None:
+            unclear.append("whether what the model gives are logits")
+        elif head != "none":
+            features = find_features(follower, seen, found.layers[-1])
+            anatomy |= ({"features": features} if features else {}) | {"head": head}
+        declare(raw, InlineAnatomy.model_validate(anatomy), name)
+    except AnatomyError as error:
+        return Proposal(seen, None, (*missing, f"an anatomy that holds: {error}"))
+    return Proposal(seen, anatomy, tuple(missing), tuple(unclear))
+
+
+def _unreached(seen: Trace, found: Found) -> Iterator[str]:
+    """Modules of a mixer's class that no change came to: another branch, or one after the end."""
+    names = {mixer.name for mixer in found.mixers}
+    kinds = {seen.steps[name].kind for name in names} - set(dir(nn))
+    for kind in sorted(kinds):
+        others = [s.name for s in seen.steps.values() if s.kind == kind and s.name not in names]
+        if others:
+            more = f" and {len(others) - 1} others" if len(others) > 1 else ""
+            yield f"what '{others[0]}' ({kind}){more} has to do with the tokens that were followed"
