@@ -40,7 +40,7 @@ def propose(raw: RawModel, name: str) -> Proposal:
     seen = trace(raw.module, raw.forward, raw.image_size)
     follower = Follower(raw)
     found = find_layers(follower, seen, Watched(raw, follower.parts))
-    missing = [*found.missing, *_unreached(seen, found)]
+    missing = [*found.missing, *_untold(seen, found)]
     if not found.mixers:
         missing.append("a module that mixes tokens by anything but convolution")
     if found.patches is None or not found.layers:
@@ -70,12 +70,16 @@ def propose(raw: RawModel, name: str) -> Proposal:
     return Proposal(seen, anatomy, tuple(missing), tuple(unclear))
 
 
-def _unreached(seen: Trace, found: Found) -> Iterator[str]:
+def _untold(seen: Trace, found: Found) -> Iterator[str]:
     """Modules of a mixer's class that no change came to: another branch, or one after the end."""
     names = {mixer.name for mixer in found.mixers}
     kinds = {seen.steps[name].kind for name in names} - set(dir(nn))
     for kind in sorted(kinds):
-        others = [s.name for s in seen.steps.values() if s.kind == kind and s.name not in names]
+        others = [
+            step.name
+            for step in seen.steps.values()
+            if step.kind == kind and step.name not in names
+        ]
         if others:
-            more = f" and {len(others) - 1} others" if len(others) > 1 else ""
-            yield f"what '{others[0]}' ({kind}){more} has to do with the tokens that were followed"
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            yield f"how '{others[0]}' ({kind}){more} belongs to the tokens that were followed"
