@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from probe.data.loader import Batch, Share, batches, refuse_above_one_percent
 from probe.data.preprocess import normalise
 from probe.data.source import Source, StreamSource
 from probe.distributed import ALONE, Processes
-from probe.errors import NotApplicable, UsageError
+from probe.errors import NotApplicable, StoreError, UsageError
 from probe.hooks import StopForward, observe
 from probe.loading import required_preprocess
 from probe.memory import free_memory, smaller_batch
@@ -234,14 +235,16 @@ class _Reading:
     def _save(self, number: int) -> None:
         """Keep the sums of this share of a pass, unless it is in the middle of a batch."""
         one = self.running[number]
-        if self.store and self.mine and one.done and one.whole and one.reason is None:
-            self.saver.save(one.work.key, one.state())
+        if self.mine and one.done and one.whole and one.reason is None:
+            self.saver.save(one.work.key, one.state)
 
     def save(self) -> None:
-        """Keep the sums of every pass."""
-        for number in range(len(self.running)):
-            self._save(number)
-        self.saver.wait()
+        """Keep the sums of every pass, each as far as it can be kept: the run ends here."""
+        for number in (None, *range(len(self.running))):
+            with suppress(StoreError):
+                if number is not None:
+                    self._save(number)
+                self.saver.wait()
 
     def records(self) -> list[PassRecord]:
         """The records of all passes, saved."""

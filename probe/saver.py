@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from probe.errors import StoreError
 from probe.store import State, Store
 
 
@@ -38,16 +40,23 @@ class Saver:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="probe-saver")
         self._writing: Future[None] | None = None
 
-    def save(self, key: str, state: State) -> None:
-        """Begin to save a pass, once what was given before is written; `state` may change then.
+    def save(self, key: str, state: Callable[[], State]) -> None:
+        """Begin to save a pass, once what was given before is written; its sums may change then.
+
+        Where memory does not hold them twice, they are written at once.
 
         Raises:
-            StoreError: if that could not be written.
+            StoreError: if what was given before, or what is written at once, could not be written.
         """
         self.wait()
         if self.store is None:
             return
-        copied = {name: array.copy() for name, array in state.items()}
+        sums = state()
+        try:
+            copied = {name: array.copy() for name, array in sums.items()}
+        except MemoryError:
+            self.store.save_partial(key, sums, self.share)
+            return
         self._writing = self._thread.submit(self.store.save_partial, key, copied, self.share)
 
     def wait(self) -> None:
@@ -57,9 +66,13 @@ class Saver:
             StoreError: if it could not be.
         """
         writing, self._writing = self._writing, None
-        if writing is not None:
+        if writing is None:
+            return
+        try:
             writing.result()
+        except MemoryError as error:  # not a batch's, which halving it would mend
+            raise StoreError("no memory is left to save sums; stop other programs") from error
 
     def close(self) -> None:
-        """End the thread, after what it writes; what fails then was not to be kept."""
+        """End the thread, after what it writes; `wait` tells whether that could be written."""
         self._thread.shutdown(wait=True)

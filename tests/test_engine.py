@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -320,7 +321,7 @@ def test_sums_are_saved_while_running(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(engine, "SAVE_EVERY", -1.0)
     begin = Saver.save
 
-    def at_once(saver: Saver, key: str, state: State) -> None:
+    def at_once(saver: Saver, key: str, state: Callable[[], State]) -> None:
         begin(saver, key, state)
         saver.wait()
 

@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "distributed": BASE,
     "memory": {*BASE, "metrics"},
     "running": BELOW_ENGINE,
-    "saver": {"store"},
+    "saver": {"errors", "store"},
     "engine": {*BELOW_ENGINE, "running", "saver"},
     "session": {*BELOW_ENGINE, "engine"},
     "judging": BELOW_ENGINE,

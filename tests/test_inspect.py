@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,8 +15,7 @@ from typer.testing import CliRunner
 
 from probe.cli.app import app
 from probe.coverage.build import build
-from probe.coverage.covered import one_thread
-from probe.coverage.listed import LIBRARIES, read_listing
+from probe.coverage.listed import LIBRARIES, Library, read_listing
 from probe.errors import NoEffect, NotApplicable
 from probe.families.base import RawModel
 from probe.families.declared import declare
@@ -28,7 +28,7 @@ from probe.loading import load_model
 from probe.types import LoadedModel, Permutation
 from probe.zoo import load_zoo
 from tests.families import unseen
-from tests.families.tiny import IMAGES, MAKERS, read
+from tests.families.tiny import IMAGES, MAKERS, Watch, read
 
 ENTRY = "schema: 1\nmodels:\n  mine: {source: 'import:nobodys:build', options: {depth: 3}}\n"
 
@@ -106,22 +106,25 @@ def verdict(model: LoadedModel) -> tuple[str, Proposal]:
     return "less" if found.missing else "wrong", found
 
 
-def write_zoo(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A zoo file beside the network that it names; one for all, as imports outlive a test."""
+    folder = tmp_path_factory.mktemp("zoo")
     (folder / "nobodys.py").write_text(Path(unseen.__file__).read_text())
     (folder / "zoo.yaml").write_text(ENTRY)
     return folder / "zoo.yaml"
 
 
-def test_a_network_of_nobody_is_proposed_as_it_is(tmp_path: Path) -> None:
-    zoo = write_zoo(tmp_path)
+def test_a_network_of_nobody_is_proposed_as_it_is(zoo: Path) -> None:
     asked = ["zoo", "inspect", "mine", "--zoo", str(zoo), "--random-init", "--image-size", "32x48"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert "layers.0 .. layers.2 (Block) gives (B, 25, 16)\n  layers.0.norm1 (Layer" in done.output
     assert "layers.1 " not in done.output
+    assert "unclear: whether the output is logits; if not, leave out `head: tensor`" in done.output
     pasted = done.output[done.output.index("schema: 1") :]
-    zoo.write_text(pasted)
-    model = load_model(load_zoo(zoo)["mine"], random_init=True, device="cpu")
+    (zoo.parent / "pasted.yaml").write_text(pasted)
+    model = load_model(load_zoo(zoo.parent / "pasted.yaml")["mine"], random_init=True, device="cpu")
     assert [site.module for site in model.anatomy.attn_in] == [
         f"layers.{i}.norm1" for i in range(3)
     ]
@@ -149,13 +152,37 @@ def test_siblings_of_another_shape_are_not_folded() -> None:
     ]
 
 
-def test_a_proposal_leaves_the_model_as_it_was() -> None:
-    model = MAKERS[next(iter(MAKERS))]()
-    before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
-    propose(raw_of(model), "mine")
-    after = model.module.state_dict()
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert not [part for part in model.module.modules() if part._forward_hooks]
+@pytest.mark.parametrize("name", ["timm_vit", "timm_swin_v2", "hf_swin", "timm_levit"])
+def test_a_proposal_leaves_the_model_as_it_was(name: str) -> None:
+    model = MAKERS[name]()
+    watch = Watch(model.module)
+    assert propose(raw_of(model), "mine").anatomy is not None
+    assert watch.changes() == []
+
+
+def test_a_network_that_fails_is_told_and_left_as_it_was() -> None:
+    model = MAKERS["timm_vit"]()
+    watch, calls = Watch(model.module), 0
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > 5:
+            raise ZeroDivisionError("not today")
+        return model.forward(images)
+
+    with pytest.raises(ZeroDivisionError, match="not today"):
+        propose(replace(raw_of(model), forward=forward), "mine")
+    assert watch.changes() == []
+
+
+def test_an_image_size_that_does_not_fit_is_one_line(zoo: Path) -> None:
+    asked = ["zoo", "inspect", "mine", "--zoo", str(zoo), "--random-init", "--image-size", "64"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1
+    told = "probe: mine: forward failed at 64 x 64 px: RuntimeError: The size of tensor a (65) must"
+    assert done.output.startswith(told)
+    assert done.output.count("\n") == 1
 
 
 def test_tiny_models_of_every_family() -> None:
@@ -163,16 +190,25 @@ def test_tiny_models_of_every_family() -> None:
     assert {name: how for name, how in found.items() if how != "same+alpha"} == OTHERS
 
 
+def verdict_on(asked: tuple[Library, str]) -> tuple[str, str]:
+    library, key = asked
+    return key, verdict(build(library, read_listing(library).architectures[key]))[0]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_architectures_of_both_libraries() -> None:
     """The rate that the docs state; and no other reading is proposed as if it were whole."""
-    found: dict[str, str] = {}
-    with one_thread():
-        for library in LIBRARIES:
-            for key, architecture in read_listing(library).architectures.items():
-                untried = architecture.refused or key in LARGE
-                found[key] = "none" if untried else verdict(build(library, architecture))[0]
+    listed = {library: read_listing(library).architectures for library in LIBRARIES}
+    found = {key: "none" for architectures in listed.values() for key in architectures}
+    asked = [
+        (library, key)
+        for library, architectures in listed.items()
+        for key, architecture in architectures.items()
+        if not architecture.refused and key not in LARGE
+    ]
+    with multiprocessing.get_context("spawn").Pool(2, torch.set_num_threads, (1,)) as pool:
+        found |= pool.imap_unordered(verdict_on, asked)
     assert [key for key, how in found.items() if "wrong" in how] == []
     works = [key for key, how in found.items() if how.startswith("same")]
     assert len(works) >= 0.8 * len(found), sorted(found.keys() - works)

@@ -80,7 +80,7 @@ def declare(raw: RawModel, inline: InlineAnatomy, name: str) -> tuple[RawModel, 
         AnatomyError: if the model does not run at that size, or is not as stated; it says what the
             model has instead.
     """
-    seen = _seen(raw, name)
+    seen = traced(raw, name)
     anatomy = _anatomy(raw, inline, seen, name)
     predict = _predict(inline.head)
     classes = None if predict is None else _classes(predict, seen, inline.head, name)
@@ -92,7 +92,12 @@ def declare(raw: RawModel, inline: InlineAnatomy, name: str) -> tuple[RawModel, 
     )
 
 
-def _seen(raw: RawModel, name: str) -> Trace:
+def traced(raw: RawModel, name: str) -> Trace:
+    """One traced pass of a network that is not known yet.
+
+    Raises:
+        AnatomyError: if its own code fails.
+    """
     try:
         return trace(raw.module, raw.forward, raw.image_size)
     except Exception as error:  # the network's own code may fail in any way
@@ -101,7 +106,7 @@ def _seen(raw: RawModel, name: str) -> Trace:
         height, width = raw.image_size
         raise AnatomyError(
             f"{name}: forward failed at {height} x {width} px: {first_line(error)}; check "
-            "anatomy.image_size"
+            "the image size"
         ) from error
 
 

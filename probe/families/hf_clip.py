@@ -118,7 +118,10 @@ def _formula(embeddings: Any, grid: Grid) -> EditOutput:
     from transformers.models.aimv2.modeling_aimv2 import build_2d_sinusoidal_position_embedding
 
     made = build_2d_sinusoidal_position_embedding(
-        height=grid.rows, width=grid.cols, embed_dim=embeddings.config.hidden_size
+        height=grid.rows,
+        width=grid.cols,
+        embed_dim=embeddings.config.hidden_size,
+        dtype=torch.float64,
     )
     half = made.shape[-1] // 2
     table = torch.cat([made[:, half:], made[:, :half]], dim=1)  # columns come first

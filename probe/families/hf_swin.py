@@ -74,7 +74,7 @@ def anatomy(model: nn.Module, image_size: tuple[int, int]) -> Anatomy:
             side: Side = "input" if post_norm else "output"
             attn_in.append(TokenSite(layer, "attn_in", read, grid, 0, "NLC", side))
             block_out.append(TokenSite(layer, "block_out", where, grid, 0, "NLC"))
-            attention += _attention(layer, where, block, grid)
+            attention.append(_attention(layer, where, block, grid))
         if getattr(stage, "downsample", None) is not None:
             grid = Grid(ceil(grid.rows / 2), ceil(grid.cols / 2))
             merges.append(Merge(len(attn_in), 2, 2))
@@ -109,19 +109,17 @@ def _first_grid(model: nn.Module, embeddings: Any, image_size: tuple[int, int]) 
     return Grid(*sides)
 
 
-def _attention(layer: int, where: str, block: Any, grid: Grid) -> list[AttentionSite]:
+def _attention(layer: int, where: str, block: Any, grid: Grid) -> AttentionSite:
     """Windows as wide as the grid are not shifted where the block decides so in every run.
 
-    Others keep what they were built with, and pad a grid that it does not divide: none then.
+    Others keep what they were built with.
     """
     side, shift = int(block.window_size), int(block.shift_size)
-    if hasattr(block, "set_shift_and_window_size"):
-        if min(grid.rows, grid.cols) <= side:
-            side, shift = min(grid.rows, grid.cols), 0
-    elif grid.rows % side or grid.cols % side:
-        return []
+    decides = hasattr(block, "set_shift_and_window_size")
+    if decides and min(grid.rows, grid.cols) <= side:
+        side, shift = min(grid.rows, grid.cols), 0
     where = dotted(where, "attention")
-    return [AttentionSite(layer, where, (side, side), (shift, shift), "attention_mask")]
+    return AttentionSite(layer, where, (side, side), (shift, shift), "attention_mask")
 
 
 def _check_window(block: Any, grid: Grid, image_size: tuple[int, int]) -> None:

@@ -16,13 +16,17 @@ from probe.types import ModelSpec
 def entry_text(spec: ModelSpec, anatomy: Mapping[str, Any]) -> str:
     """YAML that `--zoo` takes: the entry of `spec` with an inline anatomy instead of a family."""
     fields: dict[str, Any] = {"source": spec.source}
-    for key in ("arch", "revision", "preprocess"):
+    for key in ("arch", "revision", "group", "position"):
         if getattr(spec, key) is not None:
             fields[key] = getattr(spec, key)
     if spec.options:
         fields["options"] = dict(spec.options)
-    if spec.weights is not None:
-        fields["weights"] = _beside(spec.weights, spec.folder)
+    for key in ("weights", "preprocess", "readout", "labels"):
+        given = getattr(spec, key)
+        if given is not None:
+            fields[key] = _beside(given, spec.folder) if isinstance(given, str) else dict(given)
+    if spec.provenance:
+        fields["provenance"] = dict(spec.provenance)
     fields["anatomy"] = dict(anatomy)
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None

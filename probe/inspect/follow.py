@@ -128,7 +128,7 @@ class Follower:
             self.follow(name, row, axis, times=1000)
         finally:
             handle.remove()
-        return seen[0], seen[1]
+        return seen[0], seen[-1]  # the same twice if the far change spreads before
 
     def watch(self, name: str, row: int, axis: int, inside: AbstractContextManager[None]) -> None:
         """Run with one row of what a module gives changed, in a context that sees what becomes."""
@@ -209,7 +209,11 @@ class Follower:
                 calls[name] = calls.get(name, -1) + 1
                 value = args[0] if args else next(iter(kwargs.values()), None)
                 new = before((name, calls[name]), usable(value))
-                return None if new is None else ((new, *args[1:]), kwargs)
+                if new is None:
+                    return None
+                if args:
+                    return (new, *args[1:]), kwargs
+                return args, kwargs | {next(iter(kwargs)): new}
 
             return hook
 

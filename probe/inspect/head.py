@@ -7,9 +7,8 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from probe.families.base import RawModel
 from probe.families.trace import Trace, tensors
 from probe.inspect.follow import Follower
 from probe.inspect.layers import Layer
@@ -17,21 +16,15 @@ from probe.inspect.rows import is_norm
 from probe.inspect.tokens import layout_of
 
 
-def find_head(raw: RawModel, seen: Trace) -> str | None:
-    """How an entry states the head; None for a matrix that may be features."""
+def find_head(seen: Trace) -> str | None:
+    """How an entry states the head: a matrix that is called logits, or that a last layer gives."""
     output = seen.output
     if isinstance(output, Mapping):
         logits = output.get("logits")
-        return "logits" if isinstance(logits, Tensor) and logits.ndim == 2 else "none"
+        return "logits" if isinstance(logits, Tensor) and logits.ndim == 2 else None
     if not isinstance(output, Tensor) or output.ndim != 2:
-        return "none"
-    if raw.classes == output.shape[1]:
-        return "tensor"
-    marks = {
-        step.mark
-        for name, step in seen.steps.items()
-        if name and isinstance(raw.module.get_submodule(name), nn.Linear)
-    }
+        return None
+    marks = {step.mark for name, step in seen.steps.items() if name and step.kind == "Linear"}
     return "tensor" if seen.steps[""].mark in marks else None
 
 

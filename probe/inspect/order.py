@@ -70,8 +70,8 @@ def _place(source: PatchSite | TokenSite, row: int, col: int) -> Place:
 
 
 def _corners(grid: Grid) -> set[tuple[int, int]]:
-    """Places that no transposition and no order by windows keeps."""
-    return {(grid.rows - 1, 0), (0, grid.cols - 1)}
+    """Places of which no transposition, order by windows or scan to and fro keeps all."""
+    return {(grid.rows - 1, 0), (0, grid.cols - 1), (min(1, grid.rows - 1), 0)}
 
 
 def _tokens(

@@ -86,8 +86,10 @@ def _tables(module: nn.Module, grid: Grid, prefix: int, width: int) -> Iterator[
             continue
         kind = "sinusoidal" if name in buffers else "absolute"
         rows = _rows(tensor, grid, prefix) if width in tensor.shape else None
-        # A table of zeros acts on nothing, so its name alone could vouch for it.
-        if rows is not None and (tensor.any() or _POSITION.search(name)):
+        # A table of zeros acts on nothing, and a square one may be any weight: by name alone, then.
+        square = tensor.ndim > 1 and tensor.shape[-1] == tensor.shape[-2]
+        vouched = not square and bool(tensor.any())
+        if rows is not None and (vouched or _POSITION.search(name)):
             yield {"kind": kind, "where": name} | ({"prefix": rows} if rows else {})
         elif rows is None and _PLACES.search(name):
             own = _other_grid(tuple(tensor.shape), prefix)

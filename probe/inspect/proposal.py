@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from probe.errors import AnatomyError
 from probe.families.base import RawModel
-from probe.families.declared import declare
-from probe.families.trace import Trace, trace
+from probe.families.declared import declare, traced
+from probe.families.trace import Trace, tensors
 from probe.inline import InlineAnatomy
 from probe.inspect.follow import Follower
 from probe.inspect.head import find_features, find_head
@@ -19,6 +17,9 @@ from probe.inspect.layers import Found, find_layers, items
 from probe.inspect.moments import Watched
 from probe.inspect.order import misplaced
 from probe.inspect.positions import find_positions
+
+# Of classes that are used for anything, another one says nothing.
+PLAIN = {"Linear", "Conv1d", "Conv2d", "Sequential", "Identity", "AvgPool2d", "MaxPool2d"}
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,12 @@ class Proposal:
 
 
 def propose(raw: RawModel, name: str) -> Proposal:
-    """Run the model and state what is found; the statement has been declared, as at a load."""
-    seen = trace(raw.module, raw.forward, raw.image_size)
+    """Run the model and state what is found; the statement has been declared, as at a load.
+
+    Raises:
+        AnatomyError: if the model's own code fails.
+    """
+    seen = traced(raw, name)
     follower = Follower(raw)
     found = find_layers(follower, seen, Watched(raw, follower.parts))
     missing = [*found.missing, *_untold(seen, found)]
@@ -58,12 +63,15 @@ def propose(raw: RawModel, name: str) -> Proposal:
         mixers = [mixer.name for mixer in found.mixers]
         positions, unclear = find_positions(raw, anatomy, seen, mixers)
         anatomy |= {"positions": positions} if positions else {}
-        head = find_head(raw, seen)
-        if head is None:
-            unclear.append("whether what the model gives are logits")
-        elif head != "none":
+        head = find_head(seen)
+        if head is not None:
             features = find_features(follower, seen, found.layers[-1])
             anatomy |= ({"features": features} if features else {}) | {"head": head}
+            unclear += [] if features else ["which tokens the head takes, so no features are named"]
+            if raw.classes is None:
+                unclear.append(f"whether the output is logits; if not, leave out `head: {head}`")
+        elif any(tensor.ndim == 2 for tensor in tensors(seen.output)):
+            unclear.append("whether what the model gives are logits")
         declare(raw, InlineAnatomy.model_validate(anatomy), name)
     except AnatomyError as error:
         return Proposal(seen, None, (*missing, f"an anatomy that holds: {error}"))
@@ -71,9 +79,9 @@ def propose(raw: RawModel, name: str) -> Proposal:
 
 
 def _untold(seen: Trace, found: Found) -> Iterator[str]:
-    """Modules of a mixer's class that no change came to: another branch, or one after the end."""
+    """Modules of a mixer's class that are none: of another branch, or where no token spread."""
     names = {mixer.name for mixer in found.mixers}
-    kinds = {seen.steps[name].kind for name in names} - set(dir(nn))
+    kinds = {seen.steps[name].kind for name in names} - PLAIN
     for kind in sorted(kinds):
         others = [
             step.name

@@ -87,9 +87,9 @@ def _only_way(
     parts = step.name.split(".")
     for end in range(len(parts), 0, -1):
         owner = seen.steps.get(".".join(parts[:end]))
-        if owner is None or owner.end >= start or not fits(owner.gives, grid, 0, layout):
+        if owner is None or owner.end >= start or owner.calls > 1:
             continue
-        if decides(raw, owner.name):
+        if fits(owner.gives, grid, 0, layout) and decides(raw, owner.name):
             return owner.name
     return None
 

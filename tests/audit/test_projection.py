@@ -15,7 +15,7 @@ from probe.audit.projection import Projection, overlap_rank, rank_facts, read_pr
 from probe.data.preprocess import named_preprocess
 from probe.errors import NotApplicable
 from probe.hooks import submodule
-from probe.types import LoadedModel
+from probe.types import LoadedModel, PatchSite
 from tests.families.tiny import MAKERS, fresh
 
 RNG = np.random.default_rng(0)
@@ -71,8 +71,13 @@ def test_a_tolerance_of_zero_would_not_see_the_loss() -> None:
 
 
 def test_a_projection_behind_a_stem_is_no_patchs_map() -> None:
+    model = fresh("hf_mobilevit")
+    behind = PatchSite(
+        "mobilevit.encoder.layer.2.conv_1x1", model.anatomy.attn_in[0].grid, 0, "NCHW"
+    )
+    model = replace(model, anatomy=replace(model.anatomy, patches=behind))
     with pytest.raises(NotApplicable, match="over 8 channels of a stem, not over pixels"):
-        read_projection(fresh("hf_mobilevit"))
+        read_projection(model)
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -421,7 +421,7 @@ def test_a_script_that_exits_ends_its_model_alone(tmp_path: Path, name: str) -> 
 def test_a_size_at_which_the_network_does_not_run_is_told() -> None:
     told = refusal(changed(image_size=[32, 32]))
     assert told.startswith("mine: forward failed at 32 x 32 px: RuntimeError: The size of tensor a")
-    assert told.endswith("; check anatomy.image_size")
+    assert told.endswith("; check the image size")
 
 
 def test_memory_that_is_full_is_no_fault_of_the_anatomy(monkeypatch: pytest.MonkeyPatch) -> None:
