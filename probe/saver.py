@@ -30,8 +30,8 @@ class Clock:
 class Saver:
     """Writes the sums of unfinished passes while others go on.
 
-    A Swin's sums are gigabytes over all passes, and waiting for the disk once a minute would cost
-    more than measuring. No more than one pass's sums are held twice at any time.
+    A Swin's sums are a gigabyte over all passes, and measuring need not wait for the disk to take
+    them once a minute. No more than one pass's sums are held twice at any time.
     """
 
     def __init__(self, store: Store | None, share: str) -> None:

@@ -18,7 +18,7 @@ from probe.coverage.build import build
 from probe.coverage.listed import LIBRARIES, Library, read_listing
 from probe.errors import NoEffect, NotApplicable
 from probe.families.base import RawModel
-from probe.families.declared import declare
+from probe.families.declared import declare, traced
 from probe.families.trace import trace
 from probe.inline import InlineAnatomy
 from probe.inspect.proposal import Proposal, propose
@@ -91,7 +91,7 @@ def verdict(model: LoadedModel) -> tuple[str, Proposal]:
     `same` is the same tokens at every layer, clean and under RPI; `same+alpha` with positions
     halved too. `wrong` is another reading, though nothing is said to be missing.
     """
-    found = propose(raw_of(model), "mine")
+    found = propose(raw_of(model), "mine", traced(raw_of(model), "mine"))
     if found.anatomy is None:
         return "none", found
     raw, inline = declare(raw_of(model), InlineAnatomy.model_validate(found.anatomy), "mine")
@@ -156,7 +156,8 @@ def test_siblings_of_another_shape_are_not_folded() -> None:
 def test_a_proposal_leaves_the_model_as_it_was(name: str) -> None:
     model = MAKERS[name]()
     watch = Watch(model.module)
-    assert propose(raw_of(model), "mine").anatomy is not None
+    raw = raw_of(model)
+    assert propose(raw, "mine", traced(raw, "mine")).anatomy is not None
     assert watch.changes() == []
 
 
@@ -171,9 +172,22 @@ def test_a_network_that_fails_is_told_and_left_as_it_was() -> None:
             raise ZeroDivisionError("not today")
         return model.forward(images)
 
+    failing = replace(raw_of(model), forward=forward)
     with pytest.raises(ZeroDivisionError, match="not today"):
-        propose(replace(raw_of(model), forward=forward), "mine")
+        propose(failing, "mine", traced(failing, "mine"))
     assert watch.changes() == []
+
+
+def test_a_block_that_runs_again_is_told_and_the_search_ends() -> None:
+    network = unseen.Net(2)
+    network.layers[1] = network.layers[0]
+    size = (32, 48)
+    raw = replace(
+        raw_of(MAKERS["timm_vit"]()), module=network.eval(), forward=network, image_size=size
+    )
+    found = propose(raw, "mine", traced(raw, "mine"))
+    assert found.missing[-1].startswith("an anatomy that holds: mine: anatomy.blocks")
+    assert "which run of 'layers.0' is meant, as it runs again" in found.missing
 
 
 def test_an_image_size_that_does_not_fit_is_one_line(zoo: Path) -> None:

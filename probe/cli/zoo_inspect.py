@@ -27,6 +27,7 @@ def inspect(
     cannot be decided is said and left out. Exit code 1 if that is a layer, or there is no entry.
     """
     from probe.cli.batch import size_of
+    from probe.families.declared import traced
     from probe.inspect.entry import entry_text
     from probe.inspect.proposal import propose
     from probe.inspect.tree import tree
@@ -39,10 +40,11 @@ def inspect(
         height, width = spec.anatomy["image_size"]
         size = height, width
     raw = load_raw(spec, image_size=size, random_init=random_init, seed=0)
-    found = propose(raw, spec.name)
-    for line in tree(found.seen):
+    seen = traced(raw, spec.name)
+    for line in tree(seen):
         typer.echo(line)
     typer.echo()
+    found = propose(raw, spec.name, seen)
     for line in found.missing:
         typer.echo(f"not found: {line}")
     for line in found.unclear:

@@ -15,8 +15,6 @@ from probe.inspect.rows import channels, is_dense, is_norm
 from probe.inspect.tokens import Patches, as_pair, find_patches, grid_after, layout_of
 from probe.types import Grid, Layout, Side
 
-MOST = 1000  # of an anatomy that nobody would list
-
 
 @dataclass(frozen=True)
 class Layer:
@@ -58,7 +56,10 @@ def find_layers(follower: Follower, seen: Trace, watched: Watched) -> Found:
     """Follow a change from the first leaf to the last mixer; each is a layer, or said."""
     found = Found()
     mixer = next_mixer(follower, beginning(follower))
-    while mixer is not None and len(found.mixers) < MOST:
+    while mixer is not None:
+        if any((one.name, one.first) == (mixer.name, mixer.first) for one in found.mixers):
+            found.missing.append(f"which run of '{mixer.name}' is meant, as it runs again")
+            break
         found.mixers.append(mixer)
         following = next_mixer(follower, mixer.after)
         read = _read(follower, seen, watched, mixer, following, found)

@@ -8,7 +8,7 @@ from typing import Any
 
 from probe.errors import AnatomyError
 from probe.families.base import RawModel
-from probe.families.declared import declare, traced
+from probe.families.declared import declare
 from probe.families.trace import Trace, tensors
 from probe.inline import InlineAnatomy
 from probe.inspect.follow import Follower
@@ -30,26 +30,20 @@ class Proposal:
     head; what they name is left out.
     """
 
-    seen: Trace
     anatomy: Mapping[str, Any] | None
     missing: tuple[str, ...]
     unclear: tuple[str, ...] = ()
 
 
-def propose(raw: RawModel, name: str) -> Proposal:
-    """Run the model and state what is found; the statement has been declared, as at a load.
-
-    Raises:
-        AnatomyError: if the model's own code fails.
-    """
-    seen = traced(raw, name)
+def propose(raw: RawModel, name: str, seen: Trace) -> Proposal:
+    """State what is found in a traced pass and in many more; it has been declared, as at a load."""
     follower = Follower(raw)
     found = find_layers(follower, seen, Watched(raw, follower.parts))
     missing = [*found.missing, *_untold(seen, found)]
     if not found.mixers:
         missing.append("a module that mixes tokens by anything but convolution")
     if found.patches is None or not found.layers:
-        return Proposal(seen, None, tuple(missing))
+        return Proposal(None, tuple(missing))
     anatomy: dict[str, Any] = {
         "image_size": list(raw.image_size),
         "patches": found.patches.stated(),
@@ -59,7 +53,7 @@ def propose(raw: RawModel, name: str) -> Proposal:
         read, family = declare(raw, InlineAnatomy.model_validate(anatomy), name)
         wrong = [*misplaced(follower, family.anatomy(read.module, read.image_size))]
         if wrong:
-            return Proposal(seen, None, (*missing, *wrong))
+            return Proposal(None, (*missing, *wrong))
         mixers = [mixer.name for mixer in found.mixers]
         positions, unclear = find_positions(raw, anatomy, seen, mixers)
         anatomy |= {"positions": positions} if positions else {}
@@ -74,8 +68,8 @@ def propose(raw: RawModel, name: str) -> Proposal:
             unclear.append("whether what the model gives are logits")
         declare(raw, InlineAnatomy.model_validate(anatomy), name)
     except AnatomyError as error:
-        return Proposal(seen, None, (*missing, f"an anatomy that holds: {error}"))
-    return Proposal(seen, anatomy, tuple(missing), tuple(unclear))
+        return Proposal(None, (*missing, f"an anatomy that holds: {error}"))
+    return Proposal(anatomy, tuple(missing), tuple(unclear))
 
 
 def _untold(seen: Trace, found: Found) -> Iterator[str]:
